@@ -1,0 +1,94 @@
+"""Regnexe: the session layer for LangGraph and deepagents agents in Python services.
+
+Everything public is here, and listed in `__all__`. Importing it loads no model SDK, no database driver
+and not deepagents; those come with the first agent that needs them.
+"""
+
+from regnexe.builder import RegnexeAgentBuilder
+from regnexe.capabilities.decorators import agent_tool, plugin
+from regnexe.capabilities.model import Plugin
+from regnexe.document import Session
+from regnexe.errors import (
+    AgentClosed,
+    ConfigurationError,
+    InvalidInput,
+    InvalidSessionId,
+    LoopError,
+    PendingApprovalError,
+    RegnexeError,
+    RunCancelled,
+    RunFailed,
+    RunInterrupted,
+    RunLimited,
+    RunTimeout,
+    UnknownVendor,
+)
+from regnexe.events import (
+    AgentCompleted,
+    AgentStarted,
+    ApprovalRequested,
+    Event,
+    EventType,
+    LlmDelta,
+    LlmEnd,
+    LlmStart,
+    ToolCalled,
+    ToolResult,
+)
+from regnexe.identity import SessionKey
+from regnexe.listeners import (
+    AbstractEventListener,
+    AgentEventListener,
+    ConsoleEventListener,
+    JsonLinesEventListener,
+)
+from regnexe.models.vendors import Vendor
+from regnexe.results import AgentResult, PendingApproval, RunStatus, Usage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbstractEventListener",
+    "AgentClosed",
+    "AgentCompleted",
+    "AgentEventListener",
+    "AgentResult",
+    "AgentStarted",
+    "ApprovalRequested",
+    "ConfigurationError",
+    "ConsoleEventListener",
+    "Event",
+    "EventType",
+    "InvalidInput",
+    "InvalidSessionId",
+    "JsonLinesEventListener",
+    "LlmDelta",
+    "LlmEnd",
+    "LlmStart",
+    "LoopError",
+    "PendingApproval",
+    "PendingApprovalError",
+    "Plugin",
+    "RegnexeAgentBuilder",
+    "RegnexeError",
+    "RunCancelled",
+    "RunFailed",
+    "RunInterrupted",
+    "RunLimited",
+    "RunStatus",
+    "RunTimeout",
+    "Session",
+    "SessionKey",
+    "ToolCalled",
+    "ToolResult",
+    "UnknownVendor",
+    "Usage",
+    "Vendor",
+    "agent_tool",
+    "plugin",
+]
+
+for _name in __all__:
+    if hasattr(_public := globals()[_name], "__module__") and isinstance(_public, type | type(plugin)):
+        _public.__module__ = __name__  # reprs and tracebacks show the name that users import
+del _name, _public

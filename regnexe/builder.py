@@ -1,0 +1,232 @@
+"""The builder: says what an agent is made of, and checks it before anything is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.language_models import BaseChatModel
+
+from regnexe.capabilities.decorators import plugin_from, tool_from
+from regnexe.capabilities.model import WITH_TOOL, check_unique
+from regnexe.errors import ConfigurationError
+from regnexe.models.vendors import Vendor, model_for, model_from_spec
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from langchain.agents.middleware.types import AgentMiddleware
+    from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.store.base import BaseStore
+
+    from regnexe.agent import RegnexeAgent
+    from regnexe.listeners import AgentEventListener
+
+__all__ = ["RegnexeAgentBuilder"]
+
+# Savers and stores whose async methods only raise, and the class to use instead.
+_SYNC_ONLY = {
+    "langgraph.checkpoint.sqlite.SqliteSaver": "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver",
+    "langgraph.checkpoint.postgres.PostgresSaver": "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver",
+    "langgraph.checkpoint.redis.RedisSaver": "langgraph.checkpoint.redis.aio.AsyncRedisSaver",
+    "langgraph.checkpoint.mongodb.saver.MongoDBSaver": "an async MongoDB saver",
+    "langgraph.store.sqlite.base.SqliteStore": "langgraph.store.sqlite.aio.AsyncSqliteStore",
+    "langgraph.store.postgres.base.PostgresStore": "langgraph.store.postgres.aio.AsyncPostgresStore",
+}
+
+
+class RegnexeAgentBuilder:
+    """Builds an agent step by step; each `with_…` returns the builder itself.
+
+    `build()` can be called more than once; the agents share nothing that changes but what they were
+    all given (a checkpointer, a listener, a middleware).
+    """
+
+    def __init__(self) -> None:
+        self._model: BaseChatModel | None = None
+        self._tools: list[tuple[str, BaseTool]] = []
+        self._plugins: list[str] = []
+        self._middleware: list[AgentMiddleware[Any, Any, Any]] = []
+        self._listeners: list[AgentEventListener] = []
+        self._checkpointer: BaseCheckpointSaver[Any] | None = None
+        self._store: BaseStore | None = None
+        self._system_prompt: str | None = None
+        self._response_format: Any = None
+
+    def with_default_model(self, vendor: Vendor | str, name: str) -> Self:
+        """Use a vendor's model; the key comes from the vendor's environment variable.
+
+        Raises:
+            UnknownVendor: no such vendor; the message names the nearest.
+            ConfigurationError: the key or a package is missing; the message says which.
+        """
+        self._model = model_for(vendor, name)
+        return self
+
+    def with_model_spec(self, spec: str) -> Self:
+        """Use the model that `"vendor:name"` names, for example `"offline:demo"`; see `with_default_model`."""
+        self._model = model_from_spec(spec)
+        return self
+
+    def with_model(self, model: BaseChatModel) -> Self:
+        """Use a LangChain chat model as it is.
+
+        Raises:
+            ConfigurationError: it is not a chat model.
+        """
+        if not isinstance(model, BaseChatModel):
+            hint = ' (for "vendor:name" use with_model_spec)' if isinstance(model, str) else ""
+            raise ConfigurationError(f"with_model takes a LangChain chat model, got {_kind(model)}{hint}")
+        self._model = model
+        return self
+
+    def with_tool(self, *tools: object) -> Self:
+        """Add tools: LangChain tools, `@agent_tool` functions, or plain functions with a docstring.
+
+        Raises:
+            ConfigurationError: one of them cannot be a tool, for example because it has no description.
+        """
+        self._tools += [(WITH_TOOL, tool_from(tool)) for tool in tools]
+        return self
+
+    def with_plugin(self, *plugins: object) -> Self:
+        """Add the tools of plugins: instances of `@plugin` classes.
+
+        Raises:
+            ConfigurationError: one of them is not a plugin, or was added before.
+        """
+        for added in map(plugin_from, plugins):
+            if added.id in self._plugins:
+                raise ConfigurationError(f"plugin {added.id!r} was added twice; give one of them another id")
+            self._plugins.append(added.id)
+            self._tools += [(added.id, tool) for tool in added.tools]
+        return self
+
+    def with_middleware(self, *middleware: AgentMiddleware[Any, Any, Any]) -> Self:
+        """Add LangChain middleware, outermost first.
+
+        One with the name of a middleware that deepagents or Regnexe brings takes its place; so does
+        deepagents' `SummarizationMiddleware`, to choose when histories are summarised.
+
+        Raises:
+            ConfigurationError: one of them is not a middleware.
+        """
+        from langchain.agents.middleware.types import AgentMiddleware
+
+        for added in middleware:
+            if not isinstance(added, AgentMiddleware):
+                raise ConfigurationError(
+                    f"with_middleware takes instances of LangChain's AgentMiddleware, got {_kind(added)}"
+                )
+        self._middleware += middleware
+        return self
+
+    def with_event_listener(self, *listeners: AgentEventListener) -> Self:
+        """Add observers of runs: objects with `async on_event(event_type, name, data)`.
+
+        Raises:
+            ConfigurationError: one of them has no such method.
+        """
+        for added in listeners:
+            if isinstance(added, type) or not callable(getattr(added, "on_event", None)):
+                raise ConfigurationError(
+                    "with_event_listener takes objects with `async on_event(event_type, name, data)`, "
+                    f"got {_kind(added)}"
+                )
+        self._listeners += listeners
+        return self
+
+    def with_checkpointer(self, checkpointer: BaseCheckpointSaver[Any]) -> Self:
+        """Keep sessions with this async LangGraph saver; in memory without one. It stays yours to close.
+
+        Raises:
+            ConfigurationError: it is not an open async saver; the message names the class to use.
+        """
+        from langgraph.checkpoint.base import BaseCheckpointSaver
+
+        _check_async("with_checkpointer", checkpointer, BaseCheckpointSaver, "an async LangGraph saver")
+        if type(checkpointer).aget_tuple is BaseCheckpointSaver.aget_tuple:
+            raise ConfigurationError(
+                f"{type(checkpointer).__name__} has no async methods (aget_tuple, aput, ...), which agents need"
+            )
+        self._checkpointer = checkpointer
+        return self
+
+    def with_store(self, store: BaseStore) -> Self:
+        """Give tools and middleware this async LangGraph store, shared by all sessions. It stays yours to close.
+
+        Raises:
+            ConfigurationError: it is not an open async store; the message names the class to use.
+        """
+        from langgraph.store.base import BaseStore
+
+        _check_async("with_store", store, BaseStore, "an async LangGraph store")
+        self._store = store
+        return self
+
+    def with_system_prompt(self, text: str) -> Self:
+        """Put this text in front of every conversation; deepagents' own guidance follows it.
+
+        Raises:
+            ConfigurationError: it is not text, or empty.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigurationError(f"with_system_prompt takes a non-empty str, got {text!r}")
+        self._system_prompt = text
+        return self
+
+    def with_response_format(self, schema: Any) -> Self:
+        """Ask for answers in this form, found in `AgentResult.structured`.
+
+        Args:
+            schema: what LangChain's `create_agent` takes: a pydantic model, a dataclass, a `TypedDict`, a
+                JSON schema, or a `ToolStrategy` or `ProviderStrategy` around one.
+        """
+        self._response_format = schema
+        return self
+
+    def build(self) -> RegnexeAgent:
+        """Check everything and return the agent. Opens nothing, and needs no event loop.
+
+        Raises:
+            ConfigurationError: something is missing or does not fit; the message says what.
+        """
+        if self._model is None:
+            raise ConfigurationError(
+                'no model: call with_default_model(Vendor.OFFLINE, "demo"), with_model(...) or with_model_spec(...)'
+            )
+        from langgraph.checkpoint.memory import InMemorySaver
+
+        from regnexe.agent import RegnexeAgent
+        from regnexe.runtime.graph import RESERVED_TOOL_NAMES, GraphParts, build_graph
+
+        check_unique(self._tools, RESERVED_TOOL_NAMES)
+        saver = self._checkpointer if self._checkpointer is not None else InMemorySaver()
+        graph = build_graph(
+            GraphParts(
+                model=self._model,
+                tools=tuple(tool for _, tool in self._tools),
+                middleware=tuple(self._middleware),
+                checkpointer=saver,
+                store=self._store,
+                system_prompt=self._system_prompt,
+                response_format=self._response_format,
+            )
+        )
+        return RegnexeAgent(graph, saver=saver, name="agent", listeners=tuple(self._listeners))
+
+
+def _check_async(call: str, given: object, base: type, wanted: str) -> None:
+    for cls in type(given).__mro__:
+        if better := _SYNC_ONLY.get(f"{cls.__module__}.{cls.__qualname__}"):
+            raise ConfigurationError(f"{type(given).__name__} works only synchronously; use {better}")
+    if isinstance(given, base):
+        return
+    hint = ""
+    if hasattr(given, "__aenter__") or hasattr(given, "__enter__"):
+        hint = "; from_conn_string(...) is a context manager: `async with ... as saver`, then pass the saver"
+    raise ConfigurationError(f"{call} takes {wanted}, got {_kind(given)}{hint}")
+
+
+def _kind(given: object) -> str:
+    return f"the class {given.__name__}; pass an instance" if isinstance(given, type) else type(given).__name__

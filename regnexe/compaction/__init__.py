@@ -1,0 +1,1 @@
+"""The view: what a model receives of the log."""

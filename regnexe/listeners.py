@@ -1,0 +1,214 @@
+"""Observers of runs: the interface, and two that are ready to use."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from langchain_core.messages import AIMessage, BaseMessage
+
+from regnexe.events import (
+    AgentCompleted,
+    AgentStarted,
+    ApprovalRequested,
+    Event,
+    EventType,
+    LlmEnd,
+    LlmStart,
+    ToolCalled,
+    ToolResult,
+)
+from regnexe.messages import text_of
+from regnexe.results import PendingApproval, Usage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["AbstractEventListener", "AgentEventListener", "ConsoleEventListener", "JsonLinesEventListener"]
+
+
+@runtime_checkable
+class AgentEventListener(Protocol):
+    """What `with_event_listener` takes: anything with this method.
+
+    A listener gets the events of each run in order, one at a time, on the event loop of the run. It
+    never changes a run: what it raises is logged, and a slow one is not waited for beyond a second at
+    the end of a run. It may also have a method `should_handle(event_type) -> bool` to leave out kinds.
+    A listener given to an agent that is used from several loops or threads is called from all of them.
+    """
+
+    async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+        """Take one event; `name` is `data.name`, `data` the event itself."""
+
+
+class AbstractEventListener(ABC):
+    """A base class for listeners: override `on_event`, and `should_handle` to leave out kinds."""
+
+    def should_handle(self, event_type: EventType) -> bool:
+        """Return whether `on_event` wants events of this kind; every kind unless overridden."""
+        return True
+
+    @abstractmethod
+    async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+        """Take one event; `name` is `data.name`, `data` the event itself."""
+
+
+class ConsoleEventListener(AbstractEventListener):
+    """Prints what happens in a run, indented by sub-agent.
+
+    Args:
+        llm_events: print model calls and their answers, not only tools.
+        token_usage: print the tokens of each model call and of the run.
+        system_prompt: print the system prompt of each model call.
+        content_length: longest text that is printed whole, in characters; None for no limit.
+        console: where to print; a console on standard output by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        llm_events: bool = True,
+        token_usage: bool = True,
+        system_prompt: bool = False,
+        content_length: int | None = 200,
+        console: Console | None = None,
+    ) -> None:
+        self._llm_events = llm_events
+        self._token_usage = token_usage
+        self._system_prompt = system_prompt
+        self._content_length = content_length
+        self._console = console
+
+    def should_handle(self, event_type: EventType) -> bool:
+        """Return whether events of this kind are printed."""
+        if event_type in (EventType.LLM_START, EventType.LLM_END):
+            return self._llm_events
+        return event_type is not EventType.LLM_DELTA
+
+    async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+        """Print one event."""
+        for style, line in self._lines(data):
+            self._print(line, style, indent=2 * len(data.path) + (0 if _is_outer(data) else 2))
+
+    def _lines(self, event: Event) -> list[tuple[str, str]]:
+        match event:
+            case AgentStarted():
+                return [("bold", f"▶ {event.thread_id}  {self._clip(event.goal)}")]
+            case LlmStart():
+                count = len(event.messages)
+                lines = [("dim", f"· {event.name} reads {count} message{'' if count == 1 else 's'}")]
+                if self._system_prompt and event.system_prompt:
+                    lines.append(("dim", f"  system: {self._clip(event.system_prompt)}"))
+                return lines
+            case LlmEnd():
+                return self._answer(event)
+            case ToolCalled():
+                arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
+                return [("cyan", f"→ {event.name}({self._clip(arguments)})")]
+            case ToolResult(error=None):
+                return [("green", f"← {event.name}: {self._clip(event.content)}")]
+            case ToolResult():
+                return [("red", f"✗ {event.name}: {self._clip(event.content)}")]
+            case ApprovalRequested():
+                return [("yellow", f"? {event.name} waits for a decision: {self._clip(str(event.pending.value))}")]
+            case AgentCompleted():
+                return self._end(event)
+            case _:
+                return []
+
+    def _answer(self, event: LlmEnd) -> list[tuple[str, str]]:
+        if event.error is not None:
+            return [("red", f"✗ {event.name}: {type(event.error).__name__}: {self._clip(str(event.error))}")]
+        text = text_of(event.message) if event.message else ""
+        lines = [("", f"“{self._clip(text)}”")] if text else []
+        if self._token_usage:
+            lines.append(("dim", f"  {_tokens(event.usage)}"))
+        return lines
+
+    def _end(self, event: AgentCompleted) -> list[tuple[str, str]]:
+        style = "bold green" if event.error is None else "bold red"
+        line = f"■ {event.status}"
+        if event.error is not None:
+            line += f": {type(event.error).__name__}: {self._clip(str(event.error))}"
+        if self._token_usage:
+            usage = event.usage
+            line += f"  ({usage.model_calls} model calls, {usage.tool_calls} tool calls, {_tokens(usage)})"
+        return [(style, line)]
+
+    def _clip(self, text: str) -> str:
+        text = " ".join(text.split())
+        limit = self._content_length
+        if limit is None or len(text) <= limit:
+            return text
+        return f"{text[:limit]}… ({len(text):,} characters)"
+
+    def _print(self, line: str, style: str, *, indent: int) -> None:
+        from rich.console import Console
+        from rich.padding import Padding
+        from rich.text import Text
+
+        if self._console is None:
+            self._console = Console()
+        # Text, not markup: what a model or a tool wrote must not be read as styling.
+        self._console.print(Padding(Text(line, style=style), (0, 0, 0, indent)))
+
+
+class JsonLinesEventListener(AbstractEventListener):
+    """Appends each event to a file as one line of JSON.
+
+    A line holds `type`, `name`, the ids, `sequence`, `time`, `path` and what the event itself tells;
+    messages sent to the model are counted, not copied. Streamed pieces are left out.
+
+    Args:
+        path: the file; made when it is not there, never truncated.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+
+    def should_handle(self, event_type: EventType) -> bool:
+        """Return whether events of this kind are written."""
+        return event_type is not EventType.LLM_DELTA
+
+    async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+        """Append one event."""
+        line = json.dumps(_as_json(data), ensure_ascii=False, default=repr) + "\n"
+        # A lone surrogate becomes \udXXX, which is its JSON escape.
+        encoded = line.encode("utf-8", "backslashreplace")
+        # One small append; a thread hop would cost more than the write.
+        with self._lock, open(self._path, "ab") as file:  # noqa: ASYNC230
+            file.write(encoded)
+
+
+def _is_outer(event: Event) -> bool:
+    return isinstance(event, AgentStarted | AgentCompleted)
+
+
+def _tokens(usage: Usage) -> str:
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    return {"type": event.type.value, **{field.name: _value(getattr(event, field.name)) for field in fields(event)}}
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case BaseException():
+            return {"type": type(value).__name__, "message": str(value)}
+        case AIMessage():
+            return {"text": text_of(value), "tool_calls": value.tool_calls}
+        case Usage() | PendingApproval():
+            return {field.name: _value(getattr(value, field.name)) for field in fields(value)}
+        case [BaseMessage(), *_]:
+            return len(value)
+        case _ if hasattr(value, "isoformat"):
+            return value.isoformat()
+        case _:
+            return value

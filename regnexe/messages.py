@@ -1,0 +1,99 @@
+"""Small, pure helpers over LangChain messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["clean_content", "clean_text", "history_faults", "text_of"]
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+REPLACEMENT = "\ufffd"
+
+
+def text_of(message: BaseMessage) -> str:
+    """Return the readable text of a message: its string, or its text blocks joined; never a repr."""
+    return str(message.text)
+
+
+def clean_text(text: str) -> str:
+    """Return the text with each lone surrogate replaced by U+FFFD.
+
+    No database, and no JSON on the wire, takes a lone surrogate.
+    """
+    return _LONE_SURROGATE.sub(REPLACEMENT, text)
+
+
+def clean_content(content: Any) -> Any:
+    """Return message content (text, content blocks, tool arguments) with `clean_text` applied to every string in it."""
+    match content:
+        case str():
+            return clean_text(content)
+        case list():
+            return [clean_content(part) for part in content]
+        case dict():
+            return {clean_content(key): clean_content(part) for key, part in content.items()}
+        case _:
+            return content
+
+
+def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
+    """Return what a chat-completions provider would refuse in this history; empty when it is valid.
+
+    The rules are those of OpenAI-compatible providers: every tool call is answered by tool messages
+    that follow it at once, every tool message answers such a call, call ids are present and unique in
+    the whole history, and arguments are valid JSON.
+    """
+    faults: list[str] = []
+    seen: set[str] = set()
+    open_calls: dict[str, None] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in open_calls:
+                faults.append(f"messages[{index}] answers {message.tool_call_id!r}, which no call next to it asks for")
+            open_calls.pop(message.tool_call_id, None)
+            continue
+        faults += _unanswered(open_calls, index)
+        open_calls = {}
+        if not isinstance(message, AIMessage):
+            continue
+        for call in message.invalid_tool_calls:
+            faults.append(f"messages[{index}] calls {call['name']!r} with arguments that are not valid JSON")
+        for call_id, fault in _calls(message, index):
+            if fault:
+                faults.append(fault)
+            if call_id in seen:
+                faults.append(f"messages[{index}] repeats the tool call id {call_id!r}")
+            seen.add(call_id)
+            open_calls[call_id] = None
+    return faults + _unanswered(open_calls, len(messages))
+
+
+def _calls(message: AIMessage, index: int) -> list[tuple[str, str | None]]:
+    found: list[tuple[str, str | None]] = []
+    for call in message.tool_calls:
+        fault = None
+        if not call["id"]:
+            fault = f"messages[{index}] calls {call['name']!r} without a call id"
+        elif not _is_json(call["args"]):
+            fault = f"messages[{index}] calls {call['name']!r} with arguments that JSON cannot express"
+        found.append((call["id"] or "", fault))
+    return found + [(call["id"], None) for call in message.invalid_tool_calls if call["id"]]
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _unanswered(open_calls: dict[str, None], index: int) -> list[str]:
+    return [f"messages[{index}] comes before the result of tool call {call_id!r}" for call_id in open_calls]

@@ -1,0 +1,1 @@
+"""The chat models that Regnexe can use, and how they are made."""

@@ -1,0 +1,1 @@
+"""Where thread state lives, and who may write it."""

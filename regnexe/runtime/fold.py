@@ -1,0 +1,77 @@
+"""Brings a log that a run left behind half-way into a state the next run can go on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointTuple
+    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import StateSnapshot
+
+__all__ = ["close_open_calls", "is_settled"]
+
+TOOLS_NODE = "tools"
+
+_PENDING_CHANNELS = ("branch:to:", "__pregel_tasks", "__start__")
+
+
+def is_settled(head: CheckpointTuple | None) -> bool:
+    """Return whether nothing is left to do on a thread, from its newest checkpoint alone.
+
+    A cheap first look: where it says no, the full state tells what is open. It reads the names of
+    LangGraph's own trigger channels; tests say so if those change.
+    """
+    if head is None:
+        return True
+    return not head.pending_writes and not any(
+        channel.startswith(_PENDING_CHANNELS) for channel in head.checkpoint["channel_values"]
+    )
+
+
+async def close_open_calls(
+    graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig, state: StateSnapshot
+) -> StateSnapshot:
+    """Give every open tool call of the log's last message its result, and return the state after that.
+
+    A tool that had finished keeps its result; only a call that did not finish gets an error result.
+    """
+    calling = _last_calls(state.values.get("messages", []))
+    if not calling:
+        return state
+    finished = {message.tool_call_id: message for message in _finished_results(state)}
+    results = [finished.get(call_id) or _unfinished(call_id, name) for call_id, name in calling.items()]
+    await graph.aupdate_state(config, {"messages": results}, as_node=TOOLS_NODE)
+    return await graph.aget_state(config)
+
+
+def _last_calls(messages: list[BaseMessage]) -> dict[str, str]:
+    """Return the calls at the end of the log that have no result yet, id to tool name."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+            continue
+        calls = message.tool_calls if isinstance(message, AIMessage) else []
+        return {call["id"]: call["name"] for call in calls if call["id"] and call["id"] not in answered}
+    return {}
+
+
+def _finished_results(state: StateSnapshot) -> list[ToolMessage]:
+    found: list[ToolMessage] = []
+    for task in state.tasks:
+        messages = task.result.get("messages", []) if isinstance(task.result, dict) else []
+        found += [message for message in messages if isinstance(message, ToolMessage)]
+    return found
+
+
+def _unfinished(call_id: str, name: str) -> ToolMessage:
+    return ToolMessage(
+        f"The tool call {name} was stopped before it finished; it has no result.",
+        name=name,
+        tool_call_id=call_id,
+        status="error",
+    )

@@ -1,0 +1,132 @@
+"""What one call asks for, checked at the door."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables.config import merge_configs
+
+from regnexe.errors import InvalidInput
+from regnexe.identity import SessionKey, new_session_id
+from regnexe.messages import clean_content, text_of
+
+if TYPE_CHECKING:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.runnables import RunnableConfig
+
+__all__ = ["RunRequest", "make_request"]
+
+_OURS = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """One message for one session, and how to run it."""
+
+    key: SessionKey
+    message: HumanMessage
+    config: Mapping[str, Any] = field(default_factory=dict)
+    context: Any = None
+    timeout: float | None = None
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def run_config(self, handler: BaseCallbackHandler | None = None) -> RunnableConfig:
+        """Return the config for LangGraph: the caller's, on this session's thread, heard by `handler`."""
+        metadata = {
+            **_without_run_id(self.config.get("metadata") or {}),
+            "regnexe_app_id": self.key.app_id,
+            "regnexe_user_id": self.key.user_id,
+            "regnexe_session_id": self.key.session_id,
+            "regnexe_run_id": self.run_id,
+        }
+        configurable = {**_without_run_id(self.config.get("configurable") or {}), "thread_id": self.key.thread_id}
+        # `run_id` at the top names LangChain's trace, which is the caller's to name.
+        ours: RunnableConfig = {"callbacks": [handler] if handler else []}
+        merged = merge_configs(cast("RunnableConfig", {**self.config, "metadata": {}, "configurable": {}}), ours)
+        return {**merged, "metadata": metadata, "configurable": configurable}
+
+
+def make_request(
+    goal: object,
+    *,
+    app_id: str,
+    user_id: str,
+    session_id: str | None,
+    config: object,
+    context: Any,
+    timeout: object,
+) -> RunRequest:
+    """Return the checked request.
+
+    Raises:
+        InvalidInput: something in it cannot work; nothing was stored.
+    """
+    return RunRequest(
+        key=SessionKey(app_id, user_id, new_session_id() if session_id is None else session_id),
+        message=_message(goal),
+        config=_config(config),
+        context=context,
+        timeout=_timeout(timeout),
+    )
+
+
+def _message(goal: object) -> HumanMessage:
+    """Return the goal as a message with an id of ours: a client's id could name an old turn."""
+    match goal:
+        case HumanMessage():
+            content: Any = goal.content
+        case str() | list():
+            content = goal
+        case _:
+            raise InvalidInput(
+                f"goal must be text, a list of content blocks or a HumanMessage, got {type(goal).__name__}"
+            )
+    _check_blocks(content)
+    fields = goal.model_dump(exclude={"content", "id"}) if isinstance(goal, HumanMessage) else {}
+    message = HumanMessage(**{**clean_content(fields), "content": clean_content(content), "id": uuid.uuid4().hex})
+    only_text = isinstance(content, str) or all(isinstance(b, str) or b.get("type") == "text" for b in content)
+    if only_text and not text_of(message).strip():
+        raise InvalidInput("goal is empty; give the message that the agent should answer")
+    return message
+
+
+def _check_blocks(content: Any) -> None:
+    if isinstance(content, str):
+        return
+    for index, block in enumerate(content):
+        if not isinstance(block, str | Mapping):
+            raise InvalidInput(f"goal[{index}] must be a content block (a dict) or text, got {type(block).__name__}")
+
+
+def _config(config: object) -> Mapping[str, Any]:
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise InvalidInput(f"config must be a LangChain RunnableConfig (a dict), got {type(config).__name__}")
+    for part in ("configurable", "metadata"):
+        if not isinstance(config.get(part) or {}, Mapping):
+            raise InvalidInput(f"config[{part!r}] must be a dict, got {type(config[part]).__name__}")
+    for name in _OURS:
+        if name in (config.get("configurable") or {}):
+            raise InvalidInput(
+                f"config['configurable'] must not hold {name!r}: the thread comes from app_id, user_id and session_id"
+            )
+    return config
+
+
+def _without_run_id(part: Mapping[str, Any]) -> dict[str, Any]:
+    # LangGraph takes a `run_id` that it has seen on the thread for a resume, and drops the message.
+    return {"client_run_id" if key == "run_id" else key: value for key, value in part.items()}
+
+
+def _timeout(timeout: object) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise InvalidInput(f"timeout must be a positive number of seconds, got {timeout!r}")
+    return float(timeout)
