@@ -4,6 +4,7 @@ Everything public is here, and listed in `__all__`. Importing it loads no model 
 and not deepagents; those come with the first agent that needs them.
 """
 
+from regnexe.agent import RegnexeAgent
 from regnexe.builder import RegnexeAgentBuilder
 from regnexe.capabilities.decorators import agent_tool, plugin
 from regnexe.capabilities.model import Plugin
@@ -69,6 +70,7 @@ __all__ = [
     "PendingApproval",
     "PendingApprovalError",
     "Plugin",
+    "RegnexeAgent",
     "RegnexeAgentBuilder",
     "RegnexeError",
     "RunCancelled",

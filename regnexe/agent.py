@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
+
 from regnexe.errors import AgentClosed
 from regnexe.runtime.loops import LoopRunners
 from regnexe.runtime.portal import Portal, SyncRunStream
@@ -173,7 +175,8 @@ class RegnexeAgent:
         """
         self._closed = True
         await self._runners.aclose()
-        self._portal.close()
+        # In a thread: what still runs on the loop thread may wait for a run on this loop.
+        await anyio.to_thread.run_sync(self._portal.close)
 
     def close(self) -> None:
         """Do what `aclose` does, without `await`."""

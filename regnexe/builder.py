@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
 
+from regnexe.agent import RegnexeAgent
 from regnexe.capabilities.decorators import plugin_from, tool_from
 from regnexe.capabilities.model import WITH_TOOL, check_unique
 from regnexe.errors import ConfigurationError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.store.base import BaseStore
 
-    from regnexe.agent import RegnexeAgent
     from regnexe.listeners import AgentEventListener
 
 __all__ = ["RegnexeAgentBuilder"]
@@ -197,7 +197,6 @@ class RegnexeAgentBuilder:
             )
         from langgraph.checkpoint.memory import InMemorySaver
 
-        from regnexe.agent import RegnexeAgent
         from regnexe.runtime.graph import RESERVED_TOOL_NAMES, GraphParts, build_graph
 
         check_unique(self._tools, RESERVED_TOOL_NAMES)

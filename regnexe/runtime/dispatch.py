@@ -41,17 +41,22 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Wait until the listeners have taken what was published, at most `DRAIN_SECONDS`."""
-        waiting = {worker for channel in self._channels if (worker := channel.worth_waiting_for()) is not None}
-        if waiting:
-            await asyncio.wait(waiting, timeout=DRAIN_SECONDS)
-            for channel in self._channels:
-                channel.note_lag()
+        awaited = [channel for channel in self._channels if not channel.lagging]
+        for channel in await _wait_for(awaited):
+            channel.note_lag()
 
     async def aclose(self) -> None:
         """Wait for the listeners a last time, then stop those that have not ended."""
-        await self.drain()
-        for channel in self._channels:
+        for channel in await _wait_for(self._channels):
             await channel.stop()
+
+
+async def _wait_for(channels: Sequence[_Channel]) -> list[_Channel]:
+    """Return the channels that have still something to do after `DRAIN_SECONDS`."""
+    workers = [channel.worker for channel in channels if channel.worker is not None]
+    if workers:
+        await asyncio.wait(workers, timeout=DRAIN_SECONDS)
+    return [channel for channel in channels if channel.worker is not None]
 
 
 class _Channel:
@@ -61,7 +66,7 @@ class _Channel:
         self._listener = listener
         self._queue: deque[Event] = deque()
         self._worker: asyncio.Task[None] | None = None
-        self._lagging = False
+        self.lagging = False
         self._dropping = False
 
     def publish(self, event: Event, context: Context) -> None:
@@ -73,21 +78,22 @@ class _Channel:
             self._dropping = True
             return
         self._queue.append(event)
-        if self._worker is None or self._worker.done():
+        if self.worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work(), context=context.copy())
 
-    def worth_waiting_for(self) -> asyncio.Task[None] | None:
-        return None if self._lagging or self._worker is None or self._worker.done() else self._worker
+    @property
+    def worker(self) -> asyncio.Task[None] | None:
+        """The task that feeds the listener, None when there is nothing to feed."""
+        return None if self._worker is None or self._worker.done() else self._worker
 
     def note_lag(self) -> None:
-        if self.worth_waiting_for() is not None:
-            self._lagging = True
-            logger.warning("listener %r is %d events behind; runs no longer wait for it", *self._behind())
+        self.lagging = True
+        logger.warning("listener %r is %d events behind; runs no longer wait for it", *self._behind())
 
     async def stop(self) -> None:
-        if self._worker is not None and not self._worker.done():
-            self._worker.cancel()
-            await asyncio.wait({self._worker})
+        if (worker := self.worker) is not None:
+            worker.cancel()
+            await asyncio.wait({worker})
 
     async def _work(self) -> None:
         while self._queue:
@@ -99,7 +105,7 @@ class _Channel:
                 if task is not None and task.cancelling():
                     raise
                 logger.exception("listener %r failed on %s; the run goes on", self._listener, event.type)
-        self._lagging = self._dropping = False
+        self.lagging = self._dropping = False
 
     def _wants(self, event_type: EventType) -> bool:
         should_handle = getattr(self._listener, "should_handle", None)

@@ -39,24 +39,31 @@ async def close_open_calls(
 
     A tool that had finished keeps its result; only a call that did not finish gets an error result.
     """
-    calling = _last_calls(state.values.get("messages", []))
-    if not calling:
-        return state
+    # The state shows what finished tasks wrote, but the log has it only once it is written for good.
     finished = {message.tool_call_id: message for message in _finished_results(state)}
-    results = [finished.get(call_id) or _unfinished(call_id, name) for call_id, name in calling.items()]
+    results = [
+        finished.get(call_id) or _unfinished(call_id, name)
+        for call_id, name in _open_calls(state.values.get("messages", []), set(finished)).items()
+    ]
+    if not results:
+        return state
     await graph.aupdate_state(config, {"messages": results}, as_node=TOOLS_NODE)
     return await graph.aget_state(config)
 
 
-def _last_calls(messages: list[BaseMessage]) -> dict[str, str]:
-    """Return the calls at the end of the log that have no result yet, id to tool name."""
+def _open_calls(messages: list[BaseMessage], finished: set[str]) -> dict[str, str]:
+    """Return the calls at the end of the log that have no result in it yet, id to tool name."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
             continue
         calls = message.tool_calls if isinstance(message, AIMessage) else []
-        return {call["id"]: call["name"] for call in calls if call["id"] and call["id"] not in answered}
+        return {
+            call["id"]: call["name"]
+            for call in calls
+            if call["id"] and (call["id"] in finished or call["id"] not in answered)
+        }
     return {}
 
 

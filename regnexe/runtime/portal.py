@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import threading
-from contextlib import AbstractContextManager
+import weakref
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from regnexe.errors import LoopError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -28,20 +29,15 @@ T = TypeVar("T")
 class Portal:
     """Runs coroutines on one event loop in a thread of its own, started with the first call.
 
-    It works in threads, inside a running loop (Jupyter), and before, between and after `asyncio.run`.
+    It works in threads, inside a running loop (Jupyter), and before, between and after `asyncio.run`. The
+    thread does not keep the process alive, and ends when the portal is closed or forgotten.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: tuple[AbstractContextManager[BlockingPortal], BlockingPortal, int] | None = None
-        self._thread_id: int | None = None
+        self._running: _LoopThread | None = None
 
-    @property
-    def started(self) -> bool:
-        """Whether the loop thread is there."""
-        return self._running is not None
-
-    def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+    def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run the coroutine on the loop thread and return its result.
 
         An interrupt from the keyboard cancels it.
@@ -49,13 +45,13 @@ class Portal:
         Raises:
             LoopError: called from the loop thread itself, which would wait for itself.
         """
-        portal = self._portal()
-        if threading.get_ident() == self._thread_id:
+        running = self._started()
+        if threading.current_thread() is running.thread:
             raise LoopError(
                 "a synchronous call was made from the agent's own event loop (an async tool or a listener); "
                 "use the async call there"
             )
-        future = portal.start_task_soon(function, *args)
+        future = asyncio.run_coroutine_threadsafe(function(*args), running.loop)
         try:
             return future.result()
         except BaseException:
@@ -63,21 +59,44 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """End the loop thread; a later call starts a new one."""
+        """Cancel what still runs and end the loop thread; a later call starts a new one."""
         with self._lock:
             running, self._running = self._running, None
-        if running is not None and running[2] == os.getpid():
-            running[0].__exit__(None, None, None)
+        if running is not None and running.pid == os.getpid():
+            running.stop()
+            running.thread.join()
 
-    def _portal(self) -> BlockingPortal:
+    def _started(self) -> _LoopThread:
         with self._lock:
             # A forked child has the object but not the thread.
-            if self._running is None or self._running[2] != os.getpid():
-                manager = start_blocking_portal(name="regnexe-loop")
-                portal = manager.__enter__()
-                self._running = (manager, portal, os.getpid())
-                self._thread_id = portal.call(threading.get_ident)
-            return self._running[1]
+            if self._running is None or self._running.pid != os.getpid():
+                self._running = _LoopThread()
+                # At the end of the process there is nothing to stop: the thread is a daemon.
+                weakref.finalize(self, self._running.stop).atexit = False
+            return self._running
+
+
+class _LoopThread:
+    """An event loop that runs in a thread of its own until it is stopped."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        ready: Future[asyncio.AbstractEventLoop] = Future()
+        self.thread = threading.Thread(target=_run_loop, args=(ready,), name="regnexe-loop", daemon=True)
+        self.thread.start()
+        self.loop = ready.result()
+
+    def stop(self) -> None:
+        with contextlib.suppress(RuntimeError):  # closed already
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+def _run_loop(ready: Future[asyncio.AbstractEventLoop]) -> None:
+    # At its end the runner cancels what is left and waits for it.
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        ready.set_result(loop)
+        loop.run_forever()
 
 
 class SyncRunStream:

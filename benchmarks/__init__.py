@@ -1,0 +1,1 @@
+"""Measurements of what Regnexe costs or saves."""

@@ -1,0 +1,294 @@
+"""The one form that every plugin ends in, the rules for names, and how a function becomes a tool."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool, create_schema_from_function
+from pydantic import Field
+
+from regnexe.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pydantic import BaseModel
+
+__all__ = [
+    "MAX_NAME_LENGTH",
+    "WITH_TOOL",
+    "Plugin",
+    "ToolOptions",
+    "build_tool",
+    "check_plugin_id",
+    "check_tool_name",
+    "check_unique",
+]
+
+MAX_NAME_LENGTH = 64
+"""Longest id of a plugin and longest name of a plugin or tool, in characters."""
+
+WITH_TOOL = "with_tool"
+"""Origin of a tool that came from no plugin. No plugin id can equal it: ids hold no underscore."""
+
+# OpenAI and Anthropic refuse any other function name.
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_PLUGIN_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+# Control characters (C0, DEL, C1) and lone surrogates: neither terminals nor databases take them.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_HEADER = re.compile(r"(Args|Arguments):\s*|(?:Returns|Yields|Raises):.*")
+_ARG = re.compile(r"\s*(\w+)\s*(?:\([^)]*\))?:(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A named group of tools.
+
+    Attributes:
+        id: lower-case words joined with `-` or `.`, at most 64 characters, for example `"weather"`.
+        name: for people, one line of at most 64 characters.
+        description: for people and for search; may be empty.
+        tools: LangChain tools, no two of one name.
+        version: as its author writes it; may be empty.
+
+    Raises:
+        ConfigurationError: when a value breaks these rules.
+    """
+
+    id: str
+    name: str
+    description: str
+    tools: tuple[BaseTool, ...]
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        check_plugin_id(self.id)
+        for field, value in (("name", self.name), ("description", self.description), ("version", self.version)):
+            if not isinstance(value, str):
+                raise ConfigurationError(f"the {field} of plugin {self.id!r} must be a str, got {type(value).__name__}")
+        if not self.name.strip() or len(self.name) > MAX_NAME_LENGTH or _FORBIDDEN.search(self.name):
+            raise ConfigurationError(
+                f"{self.name!r} can't be the name of plugin {self.id!r}: a name is one line of 1 to "
+                f"{MAX_NAME_LENGTH} characters, not all spaces and without control characters"
+            )
+        if not isinstance(self.tools, tuple):
+            raise ConfigurationError(
+                f"the tools of plugin {self.id!r} must be a tuple, got {type(self.tools).__name__}"
+            )
+        for tool in self.tools:
+            if not isinstance(tool, BaseTool):
+                raise ConfigurationError(
+                    f"plugin {self.id!r} holds a {type(tool).__name__} among its tools; make it a tool with "
+                    "tool_from() first"
+                )
+            check_tool_name(tool.name)
+        check_unique(((self.id, tool) for tool in self.tools), reserved=())
+
+
+def check_plugin_id(id: str) -> None:
+    """Refuse an id that no plugin may have.
+
+    Raises:
+        ConfigurationError: naming the id and the rule.
+    """
+    if not isinstance(id, str) or len(id) > MAX_NAME_LENGTH or not _PLUGIN_ID.fullmatch(id):
+        raise ConfigurationError(
+            f"{id!r} is not a plugin id: use lower-case ASCII letters and digits in words joined with - or ., at "
+            f"most {MAX_NAME_LENGTH} characters, for example 'weather' or 'acme.weather-maps'"
+        )
+
+
+def check_tool_name(name: str) -> None:
+    """Refuse a tool name that model providers refuse.
+
+    Raises:
+        ConfigurationError: naming the tool and the rule.
+    """
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} can't be the name of a tool: model providers take only 1 to {MAX_NAME_LENGTH} of the "
+            "characters a-z, A-Z, 0-9, _ and -"
+        )
+
+
+def check_unique(tools: Iterable[tuple[str, BaseTool]], reserved: Collection[str]) -> None:
+    """Refuse two tools of one name, and a tool with the name of a built-in one.
+
+    Args:
+        tools: pairs of an origin and a tool; the origin is a plugin id or `WITH_TOOL`.
+        reserved: the names of the agent's built-in tools.
+
+    Raises:
+        ConfigurationError: naming the tool and where each of the two comes from.
+    """
+    seen: dict[str, str] = {}
+    for origin, tool in tools:
+        if tool.name in reserved:
+            raise ConfigurationError(
+                f"tool {tool.name!r} from {_label(origin)} has the name of a tool that is built in; give it another "
+                f"name, for example @agent_tool(name='my_{tool.name}')"
+            )
+        if tool.name in seen:
+            raise ConfigurationError(
+                f"two tools are named {tool.name!r}: one from {_label(seen[tool.name])}, one from {_label(origin)}; "
+                "rename one with @agent_tool(name=...) or leave one out"
+            )
+        seen[tool.name] = origin
+
+
+def _label(origin: str) -> str:
+    return f"{WITH_TOOL}()" if origin == WITH_TOOL else f"plugin {origin!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What `@agent_tool` was told; `None` stands for what the function itself says."""
+
+    name: str | None = None
+    description: str | None = None
+    return_direct: bool = False
+    response_format: Literal["content", "content_and_artifact"] = "content"
+
+
+def build_tool(func: Callable[..., Any], name: str, options: ToolOptions) -> BaseTool:
+    """Return the tool that calls `func`, described by its docstring and its types.
+
+    Raises:
+        ConfigurationError: when a model could not be told how to call it; the message names the tool.
+    """
+    check_tool_name(name)
+    where = f"tool {name!r} ({getattr(func, '__qualname__', name)})"
+    parameters, hints = _read(where, func)
+    text, texts = _parse_docstring(inspect.getdoc(func) or "")
+    _check_parameters(where, parameters, texts)
+    description = options.description or text
+    if not description:
+        raise ConfigurationError(
+            f"{where} has no description, and a model can't choose a tool without one: give it a docstring, or "
+            "pass description= to @agent_tool"
+        )
+    is_async = inspect.iscoroutinefunction(func)
+    try:
+        tool = StructuredTool.from_function(
+            func=None if is_async else func,
+            coroutine=func if is_async else None,
+            name=name,
+            description=description,
+            return_direct=options.return_direct,
+            response_format=options.response_format,
+        )
+        visible = tool.args
+        texts = {p: text for p, text in texts.items() if p in visible and "description" not in visible[p]}
+        if texts:
+            tool.args_schema = _described_schema(tool, parameters.values(), hints, texts)
+    except Exception as error:
+        raise ConfigurationError(f"the parameters of {where} can't be described to a model: {error}") from error
+    _check_passed(where, tool, parameters, hints)
+    return tool
+
+
+def _check_parameters(where: str, parameters: Mapping[str, inspect.Parameter], documented: Iterable[str]) -> None:
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConfigurationError(
+                f"{where} has the parameter {str(parameter).split(':')[0]!r}, which is {parameter.kind.description}; "
+                "a model passes arguments by name, so write each one out, without *, ** and /"
+            )
+    if next(iter(parameters), None) == "self":
+        raise ConfigurationError(f"{where} is a method without its instance: pass it as instance.method")
+    for name in documented:
+        if name not in parameters:
+            near = get_close_matches(name, parameters, 1)
+            raise ConfigurationError(
+                f"the docstring of {where} describes the parameter {name!r}, which it does not have"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+
+
+def _read(where: str, func: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], dict[str, Any]]:
+    try:
+        return inspect.signature(func).parameters, get_type_hints(func, include_extras=True)
+    except Exception as error:
+        raise ConfigurationError(
+            f"the parameters of {where} can't be read: {error}; import or define their types at module level, not "
+            "under TYPE_CHECKING or inside a function"
+        ) from error
+
+
+def _check_passed(where: str, tool: BaseTool, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
+    """LangChain drops or renames some parameters, and the call then fails; so it is refused here."""
+    for name, kind in (("config", "RunnableConfig"), ("runtime", "ToolRuntime")):
+        if name in tool.args:
+            raise ConfigurationError(
+                f"the parameter {name!r} of {where} would get LangChain's own value: annotate it as {kind}, without "
+                "| None, or give it another name"
+            )
+    fields = cast("type[BaseModel]", tool.args_schema).model_fields
+    passed = {"callbacks", *fields, *(name for name, hint in hints.items() if hint is RunnableConfig)}
+    for name in parameters:
+        if name not in passed:
+            raise ConfigurationError(
+                f"the parameter {name!r} of {where} has a name that LangChain does not pass on; rename it"
+            )
+
+
+def _described_schema(
+    tool: BaseTool, parameters: Iterable[inspect.Parameter], hints: Mapping[str, Any], texts: Mapping[str, str]
+) -> Any:
+    """Return the tool's schema again, with `texts` as descriptions of parameters.
+
+    LangChain's own `parse_docstring` is not used: it joins paragraphs and list items into one line, needs a blank
+    line before `Args:`, stops at a blank line inside it, and refuses a documented parameter that has no type.
+    """
+
+    def described(parameter: inspect.Parameter) -> inspect.Parameter:
+        hint = hints.get(parameter.name, Any)
+        text = texts.get(parameter.name)
+        return parameter.replace(annotation=Annotated[hint, Field(description=text)] if text else hint)
+
+    def stand_in() -> None: ...
+
+    fields = cast("type[BaseModel]", tool.args_schema).model_fields
+    signature = inspect.Signature([described(parameter) for parameter in parameters if parameter.name in fields])
+    cast("Any", stand_in).__signature__ = signature
+    stand_in.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    return create_schema_from_function(tool.name, stand_in)
+
+
+def _parse_docstring(docstring: str) -> tuple[str, dict[str, str]]:
+    """Split a Google-style docstring into its text and what `Args` says of each parameter.
+
+    A section ends at an unindented line after a blank one. Sections with other headings stay in the text.
+    """
+    text: list[str] = []
+    args: list[str] = []
+    lines, blank = text, False
+    for line in docstring.splitlines():
+        if header := _HEADER.fullmatch(line):
+            lines = args if header[1] else []
+        else:
+            if blank and line[:1].strip():
+                lines = text
+            lines.append(line)
+        blank = not line.strip()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip(), _parse_args(args)
+
+
+def _parse_args(lines: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    name, indent = "", None
+    for line in filter(str.strip, lines):
+        depth = len(line) - len(line.lstrip())
+        match = _ARG.fullmatch(line)
+        if match and (indent is None or depth <= indent):
+            name, indent = match[1], depth
+            found[name] = match[2].strip()
+        elif name:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return found

@@ -1,0 +1,97 @@
+"""Every script in `examples/readme` runs without a key and shows what it is there to show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples" / "readme"
+
+# What each script must print, in this order.
+KEY_LINES = {
+    "01_multi_tool.py": [
+        "▶ readme:reader:01-multi-tool",
+        "→ get_weather(city='Beijing')",
+        "← sunrise: Beijing: sunrise at 06:42.",
+        "■ completed",
+        "status: completed",
+        "answer: ",
+        "used: 2 model calls, 3 tool calls",
+    ],
+    "07_three_layer_memory.py": [
+        "Turn 1, thread readme:reader:07-memory-a:",
+        "HumanMessage: Check today's weather in Beijing and tell me if it's good for outdoor running.",
+        "AIMessage: get_weather({'city': 'Beijing'})",
+        "ToolMessage: Beijing: sunny, 22 C, excellent air quality.",
+        "AIMessage: ",
+        "Turn 2, thread readme:reader:07-memory-a:",
+        "HumanMessage: Based on the weather you just looked up, what should I keep in mind while running? "
+        "No need to check the weather again.",
+        "Beijing: sunny, 22 C, excellent air quality.",
+        "Another session, thread readme:reader:07-memory-b:",
+        "There is nothing about that in this conversation",
+        "== AsyncSqliteSaver",
+        "ToolMessage: Beijing: sunny, 22 C, excellent air quality.",
+        "Turn 2, thread readme:reader:07-memory-a:",
+        "Beijing: sunny, 22 C, excellent air quality.",
+        "== SummarizationMiddleware",
+        "Beijing: 4 messages in the log, 3 sent to the model",
+        "London: 16 messages in the log, 7 sent to the model",
+    ],
+}
+
+
+def output_of(name: str, directory: Path) -> str:
+    unset = ("DEEPSEEK_API_KEY", "DEEPSEEK_KEY", "FORCE_COLOR")
+    env = {key: value for key, value in os.environ.items() if key not in unset}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=directory,
+        env={**env, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONUTF8": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    assert [*directory.iterdir()] == []
+    return ran.stdout
+
+
+def test_every_example_is_here() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(KEY_LINES)
+
+
+@pytest.mark.parametrize("name", sorted(KEY_LINES))
+def test_an_example_prints_its_key_lines_in_order(name: str, tmp_path: Path) -> None:
+    rest = output_of(name, tmp_path)
+    for line in KEY_LINES[name]:
+        before, found, rest = rest.partition(line)
+        assert found, f"{line!r} is not in what follows:\n{before}"
+
+
+def test_the_second_turn_calls_no_tool(tmp_path: Path) -> None:
+    turns = output_of("07_three_layer_memory.py", tmp_path).split("Turn 2, ")[1:]
+    assert len(turns) == 2
+    for turn in turns:
+        assert [line.split(":")[0].strip() for line in turn.partition("\n\n")[0].splitlines()[1:]] == [
+            "HumanMessage",
+            "AIMessage",
+        ]
+
+
+def test_slow_tools_run_side_by_side(tmp_path: Path) -> None:
+    output = output_of("01_multi_tool.py", tmp_path)
+    calls = [output.index(f"→ {tool}(") for tool in ("sunrise", "running_pace")]
+    results = [output.index(f"← {tool}:") for tool in ("sunrise", "running_pace")]
+    assert max(calls) < min(results)
+
+
+@pytest.mark.parametrize("name", sorted(KEY_LINES))
+def test_an_example_says_what_to_change_for_a_real_model(name: str) -> None:
+    assert '(Vendor.DEEPSEEK, "deepseek-v4-flash")' in (EXAMPLES / name).read_text(encoding="utf-8")
