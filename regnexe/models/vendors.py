@@ -85,7 +85,7 @@ def model_for(vendor: Vendor | str, name: str) -> BaseChatModel:
     if vendor is Vendor.OFFLINE:
         from regnexe.models.offline import OfflineChatModel
 
-        return OfflineChatModel(model=name)
+        return OfflineChatModel(model_name=name)
     if vendor is Vendor.OLLAMA:
         return _ollama(name)
     return _hosted(vendor, name)

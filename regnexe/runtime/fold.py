@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
     from langgraph.graph.state import CompiledStateGraph
@@ -16,7 +19,7 @@ __all__ = ["close_open_calls", "is_settled"]
 
 TOOLS_NODE = "tools"
 
-_PENDING_CHANNELS = ("branch:to:", "__pregel_tasks", "__start__")
+_TRIGGERS = ("branch:to:", "__pregel_tasks", "__start__")
 
 
 def is_settled(head: CheckpointTuple | None) -> bool:
@@ -27,20 +30,30 @@ def is_settled(head: CheckpointTuple | None) -> bool:
     """
     if head is None:
         return True
+    # The list of tasks stays there, empty, when they are done; the others go away.
     return not head.pending_writes and not any(
-        channel.startswith(_PENDING_CHANNELS) for channel in head.checkpoint["channel_values"]
+        channel.startswith(_TRIGGERS) and value != [] for channel, value in head.checkpoint["channel_values"].items()
     )
 
 
 async def close_open_calls(
-    graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig, state: StateSnapshot
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    config: RunnableConfig,
+    state: StateSnapshot,
+    returned: Mapping[str, ToolMessage] = MappingProxyType({}),
 ) -> StateSnapshot:
     """Give every open tool call of the log's last message its result, and return the state after that.
 
     A tool that had finished keeps its result; only a call that did not finish gets an error result.
+
+    Args:
+        graph: the agent's graph.
+        config: names the thread.
+        state: its state now.
+        returned: results by call id that this process saw, also those that were not yet stored.
     """
     # The state shows what finished tasks wrote, but the log has it only once it is written for good.
-    finished = {message.tool_call_id: message for message in _finished_results(state)}
+    finished = {**returned, **{message.tool_call_id: message for message in _finished_results(state)}}
     results = [
         finished.get(call_id) or _unfinished(call_id, name)
         for call_id, name in _open_calls(state.values.get("messages", []), set(finished)).items()

@@ -20,6 +20,7 @@ from regnexe.messages import text_of
 from regnexe.results import AgentResult, PendingApproval, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
+from regnexe.runtime.tool_guard import results_kept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
@@ -129,17 +130,18 @@ class Runner:
             return result
 
     async def _live(self, request: RunRequest, recorder: RunRecorder, control: RunControl) -> AgentResult:
-        try:
-            await recorder.started(self._name, text_of(request.message))
-            outcome = await self._drive(request, recorder)
-            if outcome.status is not RunStatus.COMPLETED and not outcome.interrupts:
-                outcome = await self._close(request, outcome)
-        except asyncio.CancelledError as error:
-            outcome = await _to_the_end(self._close(request, _stopped(error, control)))
-            if control.cancelled_by_others:
-                await _to_the_end(self._complete(request, recorder, outcome))
-                raise
-            control.settle()
+        with results_kept() as returned:
+            try:
+                await recorder.started(self._name, text_of(request.message))
+                outcome = await self._drive(request, recorder)
+                if outcome.status is not RunStatus.COMPLETED and not outcome.interrupts:
+                    outcome = await self._close(request, outcome, returned)
+            except asyncio.CancelledError as error:
+                outcome = await _to_the_end(self._close(request, _stopped(error, control), returned))
+                if control.cancelled_by_others:
+                    await _to_the_end(self._complete(request, recorder, outcome))
+                    raise
+                control.settle()
         return await self._complete(request, recorder, outcome)
 
     async def _settle(self, request: RunRequest) -> None:
@@ -182,13 +184,13 @@ class Runner:
         status = RunStatus.INTERRUPTED if interrupts else RunStatus.COMPLETED
         return _Outcome(status=status, values=values, interrupts=interrupts)
 
-    async def _close(self, request: RunRequest, outcome: _Outcome) -> _Outcome:
+    async def _close(self, request: RunRequest, outcome: _Outcome, returned: Mapping[str, ToolMessage]) -> _Outcome:
         """Leave the log of a run that did not complete so that the next run can go on from it."""
         config = request.run_config()
         try:
             state: StateSnapshot = await self._graph.aget_state(config)
             if not state.interrupts:
-                state = await close_open_calls(self._graph, config, state)
+                state = await close_open_calls(self._graph, config, state, returned)
         except Exception as error:
             # The next run of the session tries again, before it takes its message.
             logger.exception("session %r could not be tidied up after run %s", request.key.thread_id, request.run_id)

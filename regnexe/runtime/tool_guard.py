@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,31 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from regnexe.messages import clean_content
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from langchain.agents.middleware.types import ToolCallRequest
     from langgraph.checkpoint.serde.base import SerializerProtocol
     from langgraph.types import Command
 
-__all__ = ["ToolGuard"]
+__all__ = ["ToolGuard", "results_kept"]
 
 logger = logging.getLogger("regnexe")
+
+_returned: ContextVar[dict[str, ToolMessage] | None] = ContextVar("regnexe_returned_results", default=None)
+
+
+@contextmanager
+def results_kept() -> Iterator[Mapping[str, ToolMessage]]:
+    """Give a mapping, call id to result, of every tool that returns inside the block.
+
+    A tool may return just before its run is cancelled, when nothing has stored its result yet.
+    """
+    kept: dict[str, ToolMessage] = {}
+    token = _returned.set(kept)
+    try:
+        yield kept
+    finally:
+        _returned.reset(token)
 
 
 class ToolGuard(AgentMiddleware[Any, Any, Any]):
@@ -31,7 +49,8 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
     The tool has run by then and can't be taken back, so nothing in its result may keep the turn from
     being stored: text is cleaned of lone surrogates, an artifact that the checkpointer's serializer
     refuses is dropped with a warning that names tool and key, and a message id of the tool's own is
-    replaced, since a repeated one would overwrite an old message.
+    replaced, since a repeated one would overwrite an old message. The result is kept at hand for the
+    case that the run is cancelled before it is stored (see `results_kept`).
     """
 
     def __init__(self, serde: SerializerProtocol) -> None:
@@ -55,7 +74,7 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
         return result
 
     def _mend(self, message: ToolMessage, tool: str) -> ToolMessage:
-        return message.model_copy(
+        mended = message.model_copy(
             update={
                 "id": uuid.uuid4().hex,
                 "content": clean_content(self._storable(message.content, tool, "content")),
@@ -64,6 +83,9 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
                 "response_metadata": self._storable(message.response_metadata, tool, "response_metadata"),
             }
         )
+        if (kept := _returned.get()) is not None:
+            kept[mended.tool_call_id] = mended
+        return mended
 
     def _storable(self, value: Any, tool: str, where: str) -> Any:
         """Return the value without the parts that cannot be stored."""
