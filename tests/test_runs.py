@@ -87,7 +87,7 @@ async def test_a_run_gives_the_answer_and_every_new_message(saver: Any) -> None:
 async def test_another_session_user_or_app_starts_with_nothing() -> None:
     model = ScriptedChatModel(lambda messages: str(len([m for m in messages if m.type != "system"])))
     agent = build(model)
-    ids = {"app_id": "a", "user_id": "u", "session_id": "s"}
+    ids: Any = {"app_id": "a", "user_id": "u", "session_id": "s"}
     assert (await agent.ainvoke("one", **ids)).final_text == "1"
     assert (await agent.ainvoke("two", **ids)).final_text == "3"
     for other in ({"app_id": "b"}, {"user_id": "v"}, {"session_id": "t"}):
@@ -123,7 +123,7 @@ async def test_two_agents_and_100_sessions_at_once_keep_every_message_in_its_own
     ]
     random.Random(7).shuffle(turns)
 
-    async def send(agent: int, ids: dict[str, str], turn: int) -> None:
+    async def send(agent: int, ids: Any, turn: int) -> None:
         tag = f"<{agent}/{'/'.join(ids.values())}/{turn}>"
         result = await agents[agent].ainvoke(tag, **ids)
         assert [m.text for m in result.messages if m.text] == [tag, tag, f"answer {tag}"]
@@ -131,10 +131,10 @@ async def test_two_agents_and_100_sessions_at_once_keep_every_message_in_its_own
     await asyncio.gather(*(send(*turn) for turn in turns))
     for number, agent in enumerate(agents):
         for n in range(100):
-            ids = (f"app{n % 3}", f"user{n % 7}", f"s{n}")
-            log = await log_of(agent, ":".join(ids))
+            parts = (f"app{n % 3}", f"user{n % 7}", f"s{n}")
+            log = await log_of(agent, ":".join(parts))
             assert types(log) == ["human", "ai", "tool", "ai"] * 3
-            mine = f"<{number}/{'/'.join(ids)}/"
+            mine = f"<{number}/{'/'.join(parts)}/"
             assert all(mine in m.text for m in log if m.text)
 
 
@@ -183,7 +183,10 @@ async def test_the_final_text_of_content_blocks_is_their_text_and_never_a_repr()
 
 
 async def test_what_a_model_says_beside_a_tool_call_is_no_final_text() -> None:
-    replies = [AIMessage("Let me look.", tool_calls=[tool_call("get_weather", city="Rome")]), RuntimeError("down")]
+    replies: list[Any] = [
+        AIMessage("Let me look.", tool_calls=[tool_call("get_weather", city="Rome")]),
+        RuntimeError("down"),
+    ]
     result = await build(ScriptedChatModel(replies), get_weather).ainvoke("hi")
     assert result.status is RunStatus.ERROR
     assert result.final_text == ""
@@ -207,7 +210,10 @@ class Weather(BaseModel):
 
 
 async def test_a_structured_answer_is_in_the_result_and_no_earlier_one_is() -> None:
-    replies = [AIMessage("", tool_calls=[tool_call("Weather", city="Rome", celsius=22)]), RuntimeError("down")]
+    replies: list[Any] = [
+        AIMessage("", tool_calls=[tool_call("Weather", city="Rome", celsius=22)]),
+        RuntimeError("down"),
+    ]
     agent = RegnexeAgentBuilder().with_model(ScriptedChatModel(replies)).with_response_format(Weather).build()
     first = await agent.ainvoke("Weather in Rome?", session_id="s")
     assert first.status is RunStatus.COMPLETED
@@ -265,11 +271,13 @@ async def test_a_timeout_that_is_no_positive_number_is_refused(timeout: Any) -> 
 
 
 async def test_a_config_that_is_no_config_is_refused() -> None:
+    wrong: Any = "x"
+    bad_part: Any = {"metadata": "x"}
     agent = build(ScriptedChatModel([]))
     with pytest.raises(InvalidInput, match="config must be"):
-        await agent.ainvoke("hi", config="x")  # type: ignore[arg-type]
+        await agent.ainvoke("hi", config=wrong)
     with pytest.raises(InvalidInput, match=r"config\['metadata'\] must be a dict"):
-        await agent.ainvoke("hi", config={"metadata": "x"})  # type: ignore[typeddict-item]
+        await agent.ainvoke("hi", config=bad_part)
 
 
 async def test_a_repeated_message_id_of_the_client_overwrites_nothing(saver: Any) -> None:
@@ -316,7 +324,7 @@ async def test_lone_surrogates_are_replaced_wherever_text_comes_in(saver: Any) -
         """Give broken text."""
         return "tool \udcff"
 
-    replies = [AIMessage("", tool_calls=[tool_call("broken", text="a\ud800")]), "model \ud800"]
+    replies: list[Any] = [AIMessage("", tool_calls=[tool_call("broken", text="a\ud800")]), "model \ud800"]
     result = await build(ScriptedChatModel(replies), broken, saver=saver).ainvoke("human \udfff")
     assert result.status is RunStatus.COMPLETED
     assert [m.text for m in result.messages if m.text] == ["human \ufffd", "tool \ufffd", "model \ufffd"]
@@ -342,7 +350,7 @@ async def test_config_and_context_reach_the_tool_and_the_ids_are_in_the_metadata
         seen.update(context=runtime.context, metadata=runtime.config["metadata"], tags=runtime.config["tags"])
         return "ok"
 
-    replies = [AIMessage("", tool_calls=[tool_call("look")]), "done"]
+    replies: list[Any] = [AIMessage("", tool_calls=[tool_call("look")]), "done"]
     agent = build(ScriptedChatModel(replies), look)
     result = await agent.ainvoke(
         "hi",

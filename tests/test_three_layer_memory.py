@@ -27,7 +27,7 @@ SECOND = (
     "No need to check the weather again."
 )
 WEATHER = "Beijing: sunny, 22 C, excellent air quality."
-IDS = {"app_id": "readme", "user_id": "reader", "session_id": "07-memory-a"}
+IDS: Any = {"app_id": "readme", "user_id": "reader", "session_id": "07-memory-a"}
 
 
 def weather_plugin() -> Any:
@@ -155,13 +155,10 @@ async def test_deepagents_summariser_replaces_the_default_and_the_log_stays_whol
 
 
 async def test_the_default_summariser_names_its_history_file_by_the_thread_too() -> None:
-    class Small(ScriptedChatModel):
-        """A model with a small window."""
-
     def answer(messages: list[Any]) -> str:
         return "SUMMARY of the talk" if "<messages>" in messages[-1].text else "ok " * 400
 
-    model = Small(answer)
+    model = ScriptedChatModel(answer)
     model.profile = {"max_input_tokens": 12_000}
     agent = RegnexeAgentBuilder().with_model(model).build()
     for n in range(16):

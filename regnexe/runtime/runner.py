@@ -20,7 +20,7 @@ from regnexe.messages import text_of
 from regnexe.results import AgentResult, PendingApproval, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
-from regnexe.runtime.tool_guard import results_kept
+from regnexe.runtime.returned import results_kept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,33 +12,18 @@ from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from regnexe.messages import clean_content
+from regnexe.runtime.returned import note_result
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from langchain.agents.middleware.types import ToolCallRequest
     from langgraph.checkpoint.serde.base import SerializerProtocol
     from langgraph.types import Command
 
-__all__ = ["ToolGuard", "results_kept"]
+__all__ = ["ToolGuard"]
 
 logger = logging.getLogger("regnexe")
-
-_returned: ContextVar[dict[str, ToolMessage] | None] = ContextVar("regnexe_returned_results", default=None)
-
-
-@contextmanager
-def results_kept() -> Iterator[Mapping[str, ToolMessage]]:
-    """Give a mapping, call id to result, of every tool that returns inside the block.
-
-    A tool may return just before its run is cancelled, when nothing has stored its result yet.
-    """
-    kept: dict[str, ToolMessage] = {}
-    token = _returned.set(kept)
-    try:
-        yield kept
-    finally:
-        _returned.reset(token)
 
 
 class ToolGuard(AgentMiddleware[Any, Any, Any]):
@@ -83,8 +66,7 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
                 "response_metadata": self._storable(message.response_metadata, tool, "response_metadata"),
             }
         )
-        if (kept := _returned.get()) is not None:
-            kept[mended.tool_call_id] = mended
+        note_result(mended)
         return mended
 
     def _storable(self, value: Any, tool: str, where: str) -> Any:
