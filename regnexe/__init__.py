@@ -43,8 +43,10 @@ from regnexe.listeners import (
     ConsoleEventListener,
     JsonLinesEventListener,
 )
-from regnexe.models.vendors import Vendor
+from regnexe.models.vendors import Vendor, chat_model
 from regnexe.results import AgentResult, PendingApproval, RunStatus, Usage
+from regnexe.runtime.portal import SyncRunStream
+from regnexe.runtime.stream import RunStream
 
 __version__ = "0.1.0"
 
@@ -78,15 +80,18 @@ __all__ = [
     "RunInterrupted",
     "RunLimited",
     "RunStatus",
+    "RunStream",
     "RunTimeout",
     "Session",
     "SessionKey",
+    "SyncRunStream",
     "ToolCalled",
     "ToolResult",
     "UnknownVendor",
     "Usage",
     "Vendor",
     "agent_tool",
+    "chat_model",
     "plugin",
 ]
 

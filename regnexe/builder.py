@@ -10,7 +10,7 @@ from regnexe.agent import RegnexeAgent
 from regnexe.capabilities.decorators import plugin_from, tool_from
 from regnexe.capabilities.model import WITH_TOOL, check_unique
 from regnexe.errors import ConfigurationError
-from regnexe.models.vendors import Vendor, model_for, model_from_spec
+from regnexe.models.vendors import Vendor, chat_model, model_from_spec
 
 if TYPE_CHECKING:
     from typing import Self
@@ -60,7 +60,7 @@ class RegnexeAgentBuilder:
             UnknownVendor: no such vendor; the message names the nearest.
             ConfigurationError: the key or a package is missing; the message says which.
         """
-        self._model = model_for(vendor, name)
+        self._model = chat_model(vendor, name)
         return self
 
     def with_model_spec(self, spec: str) -> Self:

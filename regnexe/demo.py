@@ -24,7 +24,7 @@ from regnexe.capabilities.decorators import agent_tool, plugin
 from regnexe.document import Session
 from regnexe.events import EventType, LlmStart
 from regnexe.listeners import AbstractEventListener, ConsoleEventListener
-from regnexe.models.vendors import Vendor, model_for
+from regnexe.models.vendors import Vendor, chat_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -235,7 +235,7 @@ async def _compaction(db: Path, stage: _Stage) -> None:
         "few only to show it here; by default it happens near the end of the model's context window.) The log keeps "
         "every message; only what is sent changes.",
     )
-    model = model_for(Vendor.OFFLINE, "demo")
+    model = chat_model(Vendor.OFFLINE, "demo")
     # Regnexe itself imports deepagents in two files only; this is what a user of it writes.
     from deepagents.backends import StateBackend
     from deepagents.middleware.summarization import SummarizationMiddleware

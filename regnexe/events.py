@@ -85,6 +85,7 @@ class LlmStart(_Event):
 
     Attributes:
         call_id: the same in the `LlmDelta`s and the `LlmEnd` of this call.
+        purpose: what the call is for: `answer`, or `summarization` when a compaction asks for a summary.
         messages: exactly what is sent, without the system prompt.
         system_prompt: the system prompt as sent, "" if there is none.
     """
@@ -93,11 +94,12 @@ class LlmStart(_Event):
     call_id: str
     messages: tuple[BaseMessage, ...]
     system_prompt: str
+    purpose: str = "answer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlmDelta(_Event):
-    """A piece of a streamed answer, in order. Only streams carry these.
+    """A piece of a streamed answer, in order. Only streams carry these; summaries are not streamed.
 
     Attributes:
         text: the next piece of the answer, "" when the piece holds only reasoning.
@@ -118,6 +120,7 @@ class LlmEnd(_Event):
         message: the model's message, None when the call failed.
         usage: the tokens of this one call.
         error: the exception that the call raised, None when it succeeded.
+        purpose: as in the `LlmStart` of this call.
     """
 
     type: ClassVar[EventType] = EventType.LLM_END
@@ -125,6 +128,7 @@ class LlmEnd(_Event):
     message: AIMessage | None
     usage: Usage
     error: BaseException | None
+    purpose: str = "answer"
 
 
 @dataclass(frozen=True, kw_only=True)

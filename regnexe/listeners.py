@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import threading
@@ -74,7 +75,7 @@ class ConsoleEventListener(AbstractEventListener):
         llm_events: bool = True,
         token_usage: bool = True,
         system_prompt: bool = False,
-        content_length: int | None = 200,
+        content_length: int | None = 500,
         console: Console | None = None,
     ) -> None:
         self._llm_events = llm_events
@@ -99,8 +100,8 @@ class ConsoleEventListener(AbstractEventListener):
             case AgentStarted():
                 return [("bold", f"▶ {event.thread_id}  {self._clip(event.goal)}")]
             case LlmStart():
-                count = len(event.messages)
-                lines = [("dim", f"· {event.name} reads {count} message{'' if count == 1 else 's'}")]
+                purpose = "" if event.purpose == "answer" else f" for {event.purpose}"
+                lines = [("dim", f"· {event.name} reads {_count(len(event.messages), 'message')}{purpose}")]
                 if self._system_prompt and event.system_prompt:
                     lines.append(("dim", f"  system: {self._clip(event.system_prompt)}"))
                 return lines
@@ -124,7 +125,8 @@ class ConsoleEventListener(AbstractEventListener):
         if event.error is not None:
             return [("red", f"✗ {event.name}: {type(event.error).__name__}: {self._clip(str(event.error))}")]
         text = text_of(event.message) if event.message else ""
-        lines = [("", f"“{self._clip(text)}”")] if text else []
+        style = "" if event.purpose == "answer" else "dim"
+        lines = [(style, f"“{self._clip(text)}”")] if text else []
         if self._token_usage:
             lines.append(("dim", f"  {_tokens(event.usage)}"))
         return lines
@@ -136,7 +138,8 @@ class ConsoleEventListener(AbstractEventListener):
             line += f": {type(event.error).__name__}: {self._clip(str(event.error))}"
         if self._token_usage:
             usage = event.usage
-            line += f"  ({usage.model_calls} model calls, {usage.tool_calls} tool calls, {_tokens(usage)})"
+            calls = f"{_count(usage.model_calls, 'model call')}, {_count(usage.tool_calls, 'tool call')}"
+            line += f"  ({calls}, {_tokens(usage)})"
         return [(style, line)]
 
     def _clip(self, text: str) -> str:
@@ -153,8 +156,11 @@ class ConsoleEventListener(AbstractEventListener):
 
         if self._console is None:
             self._console = Console()
+        encoding = self._console.encoding
+        # Not every terminal can show every character; one that it can't must not stop the rest.
+        shown = line.translate(_ASCII).encode(encoding, "replace").decode(encoding) if _is_narrow(encoding) else line
         # Text, not markup: what a model or a tool wrote must not be read as styling.
-        self._console.print(Padding(Text(line, style=style), (0, 0, 0, indent)))
+        self._console.print(Padding(Text(shown, style=style), (0, 0, 0, indent), expand=False))
 
 
 class JsonLinesEventListener(AbstractEventListener):
@@ -187,6 +193,17 @@ class JsonLinesEventListener(AbstractEventListener):
 
 def _is_outer(event: Event) -> bool:
     return isinstance(event, AgentStarted | AgentCompleted)
+
+
+_ASCII = str.maketrans({"▶": ">", "·": "-", "→": ">", "←": "<", "✗": "x", "■": "#", "“": '"', "”": '"', "…": "..."})
+
+
+def _is_narrow(encoding: str) -> bool:
+    return codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _tokens(usage: Usage) -> str:

@@ -185,6 +185,15 @@ async def test_the_console_switches_turn_off_or_on_what_they_name() -> None:
     assert "characters)" not in await printed(content_length=None)
 
 
+async def test_the_console_makes_do_where_the_terminal_has_few_characters(caplog: pytest.LogCaptureFixture) -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+    await build(ConsoleEventListener(console=Console(file=out, width=100)), replies=["好的, ok"]).ainvoke("hi")
+    assert '"??, ok"' in raw.getvalue().decode("ascii")
+    assert "# completed  (1 model call, 0 tool calls," in raw.getvalue().decode("ascii")
+    assert caplog.text == ""
+
+
 async def test_the_console_says_what_failed() -> None:
     out = io.StringIO()
     agent = build(ConsoleEventListener(console=Console(file=out, width=100)), replies=[RuntimeError("provider down")])

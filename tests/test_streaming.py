@@ -5,6 +5,8 @@ import gc
 from typing import Any
 
 import pytest
+from deepagents.backends import StateBackend
+from deepagents.middleware.summarization import SummarizationMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
 
 from regnexe import (
@@ -121,6 +123,23 @@ async def test_a_sub_agent_is_shown_by_its_name_and_what_happens_inside_it_as_ne
     assert (called.tool, called.subagent, called.tool_call_id) == ("task", "general-purpose", task["id"])
     assert listener.of(ToolResult)[-1].content == "It is sunny in Rome."
     assert listener.of(AgentCompleted)[0].usage.model_calls == 4
+
+
+async def test_a_summary_that_a_compaction_asks_for_is_told_apart_and_not_streamed_as_an_answer() -> None:
+    def answer(messages: list[Any]) -> str:
+        return "SUMMARY of all" if "<messages>" in messages[-1].text else "an answer"
+
+    model = ScriptedChatModel(answer, stream_words=True)
+    summariser: Any = SummarizationMiddleware(
+        model=model, backend=StateBackend(), trigger=("messages", 4), keep=("messages", 2)
+    )
+    agent = RegnexeAgentBuilder().with_model(model).with_middleware(summariser).build()
+    for turn in range(4):
+        async with agent.astream(f"question {turn}", session_id="s") as stream:
+            events = [event async for event in stream]
+        assert "".join(event.text for event in events if isinstance(event, LlmDelta)) == "an answer"
+    purposes = [event.purpose for event in events if isinstance(event, LlmStart | LlmEnd)]
+    assert purposes == ["summarization"] * 2 + ["answer"] * 2
 
 
 async def test_the_system_prompt_and_the_messages_of_a_call_are_told_apart() -> None:

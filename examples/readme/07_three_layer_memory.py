@@ -13,8 +13,16 @@ from deepagents.middleware.summarization import SummarizationMiddleware
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from regnexe import AbstractEventListener, AgentResult, Event, EventType, LlmStart, RegnexeAgentBuilder, Vendor
-from regnexe.models.vendors import model_for
+from regnexe import (
+    AbstractEventListener,
+    AgentResult,
+    Event,
+    EventType,
+    LlmStart,
+    RegnexeAgentBuilder,
+    Vendor,
+    chat_model,
+)
 
 # The sample plugin is in the folder plugins/weather of this repository.
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "weather"))
@@ -78,7 +86,7 @@ class SentMessages(AbstractEventListener):
 async def when_it_grows_long() -> None:
     print("== SummarizationMiddleware: the log keeps every message, the model is sent fewer ==")
     summ = SummarizationMiddleware(
-        model=model_for(*MODEL),
+        model=chat_model(*MODEL),
         backend=StateBackend(),
         trigger=("messages", 8),  # to see it soon; ("tokens", 60_000) is more like it in a service
         keep=("messages", 4),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from langchain_core.language_models import BaseChatModel
 
-__all__ = ["Vendor", "model_for", "model_from_spec"]
+__all__ = ["Vendor", "chat_model", "model_from_spec"]
 
 
 class Vendor(StrEnum):
@@ -64,15 +64,15 @@ def model_from_spec(spec: object) -> BaseChatModel:
     """Return the model that `"vendor:name"` names, for example `"offline:demo"`.
 
     Raises:
-        ConfigurationError: it is not of that form, or as `model_for`.
+        ConfigurationError: it is not of that form, or as `chat_model`.
     """
     vendor, separator, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if not (vendor and separator and name):
         raise ConfigurationError(f'model spec must be "vendor:name", for example "offline:demo", got {spec!r}')
-    return model_for(vendor, name)
+    return chat_model(vendor, name)
 
 
-def model_for(vendor: Vendor | str, name: str) -> BaseChatModel:
+def chat_model(vendor: Vendor | str, name: str) -> BaseChatModel:
     """Return a chat model of this vendor.
 
     Raises:

@@ -118,8 +118,10 @@ class _NoHook(AgentMiddleware[Any, Any, Any]):
 
 
 def _tool_error(error: Exception, request: ToolCallRequest) -> str:
-    logger.warning("tool %r failed; the model is told", request.tool_call["name"], exc_info=error)
-    return f"{type(error).__name__}: {error}"
+    told = f"{type(error).__name__}: {error}"
+    logger.warning("tool %r failed, and the model is told: %s", request.tool_call["name"], told)
+    logger.debug("where tool %r failed", request.tool_call["name"], exc_info=error)
+    return told
 
 
 def _name_history_by_thread(middleware: Any) -> None:

@@ -45,6 +45,10 @@ SUBAGENT_TOOL = "task"
 """deepagents' tool that starts a sub-agent; its argument `subagent_type` names it."""
 
 
+ANSWER = "answer"
+"""The purpose of a model call, unless LangChain's `lc_source` metadata names another."""
+
+
 class RunRecorder(AsyncCallbackHandler):
     """Follows one run: counts its usage, and tells its events to the listeners and to the stream.
 
@@ -77,7 +81,7 @@ class RunRecorder(AsyncCallbackHandler):
             "thread_id": key.thread_id,
             "run_id": run_id,
         }
-        self._models: dict[UUID, tuple[str, tuple[str, ...]]] = {}
+        self._models: dict[UUID, dict[str, Any]] = {}
         self._tools: dict[UUID, dict[str, Any]] = {}
         self._subagents: dict[str, tuple[str, ...]] = {}
 
@@ -118,15 +122,17 @@ class RunRecorder(AsyncCallbackHandler):
     ) -> None:
         """Tell that a model is about to be called."""
         self.usage += Usage(model_calls=1)
-        name = _model_name(serialized, metadata or {}, kwargs)
-        path = self._path(metadata)
-        self._models[run_id] = (name, path)
+        about = {
+            "name": _model_name(serialized, metadata or {}, kwargs),
+            "path": self._path(metadata),
+            "call_id": str(run_id),
+            "purpose": (metadata or {}).get("lc_source", ANSWER),
+        }
+        self._models[run_id] = about
         sent = messages[0] if messages else []
         await self._tell(
             LlmStart,
-            name=name,
-            path=path,
-            call_id=str(run_id),
+            **about,
             messages=tuple(message for message in sent if not isinstance(message, SystemMessage)),
             system_prompt="\n\n".join(text_of(message) for message in sent if isinstance(message, SystemMessage)),
         )
@@ -143,12 +149,19 @@ class RunRecorder(AsyncCallbackHandler):
     ) -> None:
         """Tell a piece of a streamed answer; only the stream hears it."""
         message = getattr(chunk, "message", None)
-        if self._stream is None or message is None or run_id not in self._models:
+        about = self._models.get(run_id)
+        if self._stream is None or message is None or about is None or about["purpose"] != ANSWER:
             return
         text, reasoning = text_of(message), _reasoning_of(message)
         if text or reasoning:
-            name, path = self._models[run_id]
-            await self._tell(LlmDelta, name=name, path=path, call_id=str(run_id), text=text, reasoning=reasoning)
+            await self._tell(
+                LlmDelta,
+                name=about["name"],
+                path=about["path"],
+                call_id=about["call_id"],
+                text=text,
+                reasoning=reasoning,
+            )
 
     async def on_llm_end(
         self,
@@ -237,8 +250,7 @@ class RunRecorder(AsyncCallbackHandler):
 
     async def _model_ended(self, run_id: UUID, **what: Any) -> None:
         if (about := self._models.pop(run_id, None)) is not None:
-            name, path = about
-            await self._tell(LlmEnd, name=name, path=path, call_id=str(run_id), **what)
+            await self._tell(LlmEnd, **about, **what)
 
     async def _tool_ended(self, run_id: UUID, **what: Any) -> None:
         if (about := self._tools.pop(run_id, None)) is not None:
