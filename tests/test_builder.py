@@ -214,3 +214,21 @@ def test_the_graph_has_no_node_but_the_model_and_the_tools() -> None:
     assert set(builder().build().graph.nodes) == {"__start__", "model", "tools"}, (
         "a middleware brought a hook node, which costs a checkpoint a turn"
     )
+
+
+async def test_the_tools_that_a_model_is_given_are_made_once_and_not_anew_for_each_call() -> None:
+    seen: list[list[Any]] = []
+
+    class Look(AgentMiddleware[Any, Any, Any]):
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            seen.append(list(request.tools))
+            return await handler(request)
+
+    agent = RegnexeAgentBuilder().with_model(ScriptedChatModel(["a", "b"])).with_middleware(Look()).build()
+    await agent.ainvoke("x")
+    await agent.ainvoke("y")
+    first, second = seen
+    assert [tool.name for tool in first] == [tool.name for tool in second]
+    assert all(one is other for one, other in zip(first, second, strict=True)), (
+        "deepagents remakes a tool for each call; its schema is then built anew each time"
+    )

@@ -8,7 +8,7 @@ subclass takes its place, in the agent and in every sub-agent.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deepagents.middleware.filesystem import FilesystemMiddleware as DeepagentsFilesystem
 from langchain.agents.middleware.types import ExtendedModelResponse
@@ -16,8 +16,9 @@ from langchain.agents.middleware.types import ExtendedModelResponse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from deepagents.backends.protocol import BackendProtocol
+    from deepagents.backends import StateBackend
     from langchain.agents.middleware.types import ModelRequest, ModelResponse
+    from langchain_core.tools import BaseTool
 
 __all__ = ["LogKeepingFilesystem"]
 
@@ -25,10 +26,14 @@ __all__ = ["LogKeepingFilesystem"]
 class LogKeepingFilesystem(DeepagentsFilesystem[Any, Any]):
     """The file tools, with the log left as it is."""
 
-    def __init__(self, *, backend: BackendProtocol) -> None:
+    def __init__(self, *, backend: StateBackend) -> None:
         super().__init__(
             backend=backend, tool_token_limit_before_evict=None, human_message_token_limit_before_evict=None
         )
+        # What deepagents does before each model call where nothing can be executed, done once: each time it
+        # makes a new tool, whose schema is then built anew (a fifth of a turn's own cost).
+        tools = self._with_filtered_grep_description(list(self.tools), include_execution=False)
+        self.tools = cast("list[BaseTool]", tools)
 
     @property
     def name(self) -> str:

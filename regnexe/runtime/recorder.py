@@ -147,7 +147,7 @@ class RunRecorder(AsyncCallbackHandler):
         tags: list[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Tell a piece of a streamed answer; only the stream hears it."""
+        """Tell a piece of a streamed answer, in streamed runs only."""
         message = getattr(chunk, "message", None)
         about = self._models.get(run_id)
         if self._stream is None or message is None or about is None or about["purpose"] != ANSWER:
