@@ -11,6 +11,7 @@ RegnexeError
 └── RunFailed                            a run ended without an answer (see `raise_for_status`)
     ├── RunCancelled                     it was cancelled
     ├── RunInterrupted                   it waits for a decision
+    ├── InvalidToolCalls                 the model kept calling tools in a way that cannot be run
     └── RunLimited                       it reached a limit
         └── RunTimeout                   the limit was its time
 
@@ -30,6 +31,7 @@ __all__ = [
     "ConfigurationError",
     "InvalidInput",
     "InvalidSessionId",
+    "InvalidToolCalls",
     "LoopError",
     "PendingApprovalError",
     "RegnexeError",
@@ -114,6 +116,18 @@ class RunCancelled(RunFailed):
 
 class RunInterrupted(RunFailed):
     """The run waits for a decision on a tool call."""
+
+
+class InvalidToolCalls(RunFailed):
+    """The model called tools with arguments that are no JSON or were cut off, and did so again when told.
+
+    Attributes:
+        tools: the names of the tools it called.
+    """
+
+    def __init__(self, message: str, *, tools: Sequence[str]) -> None:
+        super().__init__(message)
+        self.tools = tuple(tools)
 
 
 class RunLimited(RunFailed):

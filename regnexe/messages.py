@@ -11,15 +11,24 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["clean_content", "clean_text", "history_faults", "text_of"]
+__all__ = ["clean_content", "clean_text", "history_faults", "is_blank", "text_of"]
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
+_NO_ANSWER = {"text", "reasoning", "thinking", "redacted_thinking"}
 
 
 def text_of(message: BaseMessage) -> str:
     """Return the readable text of a message: its string, or its text blocks joined; never a repr."""
     return str(message.text)
+
+
+def is_blank(message: BaseMessage) -> bool:
+    """Return whether this is a model's message that says nothing and calls nothing; reasoning does not count."""
+    if not isinstance(message, AIMessage) or message.tool_calls or message.invalid_tool_calls or text_of(message):
+        return False
+    blocks = [] if isinstance(message.content, str) else message.content
+    return all(isinstance(block, dict) and block.get("type") in _NO_ANSWER for block in blocks if block)
 
 
 def clean_text(text: str) -> str:
@@ -48,7 +57,7 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
 
     The rules are those of OpenAI-compatible providers: every tool call is answered by tool messages
     that follow it at once, every tool message answers such a call, call ids are present and unique in
-    the whole history, and arguments are valid JSON.
+    the whole history, arguments are valid JSON, and no message of the model is blank.
     """
     faults: list[str] = []
     seen: set[str] = set()
@@ -63,6 +72,8 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
         open_calls = {}
         if not isinstance(message, AIMessage):
             continue
+        if is_blank(message):
+            faults.append(f"messages[{index}] is an assistant message with neither content nor tool calls")
         for call in message.invalid_tool_calls:
             faults.append(f"messages[{index}] calls {call['name']!r} with arguments that are not valid JSON")
         for call_id, fault in _calls(message, index):

@@ -193,10 +193,15 @@ async def test_what_a_model_says_beside_a_tool_call_is_no_final_text() -> None:
 
 
 async def test_an_answer_without_text_gives_an_empty_final_text() -> None:
-    agent = build(ScriptedChatModel([AIMessage(""), AIMessage([])], strict=False))
-    for goal in ("hi", "again"):
+    blank = [AIMessage(""), AIMessage([]), AIMessage([{"type": "reasoning", "reasoning": "hm"}])]
+    model = ScriptedChatModel([*blank, "at last"])
+    agent = build(model)
+    for goal in ("hi", "again", "and again"):
         result = await agent.ainvoke(goal, session_id="s")
         assert (result.status, result.final_text) == (RunStatus.COMPLETED, "")
+    result = await agent.ainvoke("say something", session_id="s")
+    assert result.final_text == "at last"
+    assert types(model.requests[-1].messages)[-4:] == ["human"] * 4, "no provider takes a blank message back"
 
 
 # --- structured answers ---

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from regnexe.compaction.view import HUMAN_LIMIT, TOOL_RESULT_LIMIT, clip_view, repair_view
-from regnexe.messages import clean_text, history_faults
+from regnexe.messages import clean_text, history_faults, is_blank
 
 # --- an oracle of its own: what a provider refuses, written as its error messages have it ---
 
@@ -24,6 +24,8 @@ def refused(messages: list[BaseMessage]) -> str | None:
             return "Messages with role 'tool' must be a response to a preceding message with 'tool_calls'"
         if not isinstance(message, AIMessage):
             continue
+        if not (message.text or message.tool_calls or message.invalid_tool_calls):
+            return "Invalid assistant message: content or tool_calls must be set"
         wanted = [str(call["id"] or "") for call in message.tool_calls]
         if message.invalid_tool_calls:
             return "arguments are not JSON"
@@ -75,10 +77,12 @@ def test_a_repaired_view_is_one_that_a_provider_takes(history: list[BaseMessage]
 
 
 @given(histories)
-def test_a_repair_keeps_everything_but_results_that_answer_nothing(history: list[BaseMessage]) -> None:
+def test_a_repair_keeps_everything_but_blank_answers_and_results_that_answer_nothing(
+    history: list[BaseMessage],
+) -> None:
     repaired = repair_view(history)
     assert [m.text for m in repaired if not isinstance(m, ToolMessage)] == [
-        m.text for m in history if not isinstance(m, ToolMessage)
+        m.text for m in history if not isinstance(m, ToolMessage) and not is_blank(m)
     ]
     made = {m.text for m in repaired if isinstance(m, ToolMessage)} - {m.text for m in history}
     assert all("did not complete" in text for text in made)

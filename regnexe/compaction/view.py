@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
-from regnexe.messages import history_faults, text_of
+from regnexe.messages import history_faults, is_blank, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ def repair_view(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return the messages as a history that a provider takes; the same ones when it would already.
 
     A call without a result gets an error result, a result that answers nothing is left out, results
-    move next to their call, a repeated call id is made unique, and arguments that are not JSON are
-    wrapped so that they are.
+    move next to their call, a repeated call id is made unique, arguments that are not JSON are
+    wrapped so that they are, and a blank message of the model is left out.
     """
     if not history_faults(messages):
         return list(messages)
@@ -43,7 +43,7 @@ def repair_view(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage) and (message.tool_calls or message.invalid_tool_calls):
             repaired += _exchange(message, index, results, used)
-        elif not isinstance(message, ToolMessage):
+        elif not isinstance(message, ToolMessage) and not is_blank(message):
             repaired.append(message)
     return repaired
 

@@ -15,7 +15,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphRecursionError
 
 from regnexe.document import Session
-from regnexe.errors import PendingApprovalError, RunTimeout
+from regnexe.errors import InvalidToolCalls, PendingApprovalError, RunTimeout
 from regnexe.messages import text_of
 from regnexe.results import AgentResult, PendingApproval, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
@@ -181,8 +181,11 @@ class Runner:
         except Exception as error:
             return _Outcome(status=RunStatus.ERROR, error=error)
         interrupts = values.get("__interrupt__", ())
-        status = RunStatus.INTERRUPTED if interrupts else RunStatus.COMPLETED
-        return _Outcome(status=status, values=values, interrupts=interrupts)
+        if interrupts:
+            return _Outcome(status=RunStatus.INTERRUPTED, values=values, interrupts=interrupts)
+        failure = _invalid_calls(values["messages"])
+        status = RunStatus.COMPLETED if failure is None else RunStatus.ERROR
+        return _Outcome(status=status, values=values, error=failure)
 
     async def _close(self, request: RunRequest, outcome: _Outcome, returned: Mapping[str, ToolMessage]) -> _Outcome:
         """Leave the log of a run that did not complete so that the next run can go on from it."""
@@ -261,6 +264,19 @@ def _stopped(error: BaseException, control: RunControl) -> _Outcome:
         return _Outcome(status=RunStatus.CANCELLED)
     # Nobody cancelled this run: something inside it was cancelled and let that out.
     return _Outcome(status=RunStatus.ERROR, error=error)
+
+
+def _invalid_calls(log: Sequence[BaseMessage]) -> InvalidToolCalls | None:
+    """Return what is wrong with a run that ended in calls that nobody could run."""
+    last = next((message for message in reversed(log) if isinstance(message, AIMessage)), None)
+    if last is None or not last.invalid_tool_calls or last.tool_calls:
+        return None
+    tools = [call["name"] or "unknown" for call in last.invalid_tool_calls]
+    return InvalidToolCalls(
+        f"the model called {', '.join(tools)} with arguments that are no valid JSON or were cut off by its token "
+        "limit, and did so again when told; raise the model's max_tokens, or ask for less at once",
+        tools=tools,
+    )
 
 
 def _new_messages(log: Sequence[BaseMessage], first_id: str | None) -> tuple[BaseMessage, ...]:

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage
 
 from regnexe.compaction.view import clip_view, repair_view
 from regnexe.messages import clean_content
+from regnexe.runtime.invalid_calls import answers_for_invalid_calls, with_cut_off_calls_marked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +25,11 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class ViewGuard(AgentMiddleware[Any, Any, Any]):
-    """The innermost wrapper of every model call, behind whatever made the view."""
+    """The innermost wrapper of every model call, behind whatever made the view.
+
+    A tool call that cannot be run gets an error result here, next to it, and the model is asked once more
+    when it called nothing else.
+    """
 
     async def awrap_model_call(
         self,
@@ -37,13 +42,27 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
         view = clip_view(
             repair_view(request.messages), window_characters=window * _CHARACTERS_PER_TOKEN if window else None
         )
-        response = await handler(request.override(messages=cast("list[AnyMessage]", view)))
         known = {message.id for message in request.state.get("messages", ())}
-        return replace(response, result=[_storable(message, known) for message in response.result])
+
+        async def ask(messages: list[BaseMessage]) -> ModelResponse[Any]:
+            response = await handler(request.override(messages=cast("list[AnyMessage]", messages)))
+            result = [_storable(message, known) for message in response.result]
+            known.update(message.id for message in result)
+            return replace(response, result=result)
+
+        response = await ask(view)
+        refusals = answers_for_invalid_calls(response.result)
+        answered = [*response.result, *refusals]
+        if not refusals or any(isinstance(message, AIMessage) and message.tool_calls for message in answered):
+            return replace(response, result=answered)
+        # Nothing to run, and no answer: the model gets one more chance before the run ends without one.
+        again = await ask(repair_view([*view, *answered]))
+        return replace(again, result=[*answered, *again.result, *answers_for_invalid_calls(again.result)])
 
 
 def _storable(message: BaseMessage, known: set[str | None]) -> BaseMessage:
     """Return the message with text that can be stored, and an id that overwrites nothing in the log."""
+    message = with_cut_off_calls_marked(message)
     update: dict[str, Any] = {}
     if message.id is not None and message.id in known:
         update["id"] = uuid.uuid4().hex

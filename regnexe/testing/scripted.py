@@ -260,8 +260,6 @@ def _faults(request: ScriptedRequest) -> list[str]:
 
 def _assistant_faults(message: AIMessage, index: int) -> list[str]:
     faults = []
-    if not (message.content or message.tool_calls or message.invalid_tool_calls):
-        faults.append(f"messages[{index}] is an assistant message with neither content nor tool calls")
     for call in message.tool_calls:
         if not _TOOL_NAME.fullmatch(call["name"]):
             faults.append(f"messages[{index}] calls {call['name']!r}, which does not match ^[a-zA-Z0-9_-]{{1,64}}$")
