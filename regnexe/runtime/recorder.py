@@ -29,14 +29,14 @@ from regnexe.messages import text_of
 from regnexe.results import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from uuid import UUID
 
     from langchain_core.messages import BaseMessage
     from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 
     from regnexe.identity import SessionKey
-    from regnexe.results import PendingApproval, RunStatus
+    from regnexe.results import AgentResult
     from regnexe.runtime.dispatch import Dispatcher
 
 __all__ = ["RunRecorder", "StreamingRunRecorder"]
@@ -95,19 +95,18 @@ class RunRecorder(AsyncCallbackHandler):
         """Tell that the run began."""
         await self._tell(AgentStarted, name=name, goal=goal)
 
-    async def completed(
-        self,
-        name: str,
-        *,
-        status: RunStatus,
-        final_text: str,
-        pending: Sequence[PendingApproval],
-        error: BaseException | None,
-    ) -> None:
+    async def completed(self, name: str, result: AgentResult) -> None:
         """Tell what waits for a decision, and that the run ended."""
-        for approval in pending:
+        for approval in result.pending:
             await self._tell(ApprovalRequested, name=name, pending=approval)
-        await self._tell(AgentCompleted, name=name, status=status, final_text=final_text, usage=self.usage, error=error)
+        await self._tell(
+            AgentCompleted,
+            name=name,
+            status=result.status,
+            final_text=result.final_text,
+            usage=result.usage,
+            error=result.error,
+        )
 
     async def on_chat_model_start(
         self,

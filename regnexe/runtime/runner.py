@@ -5,30 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphRecursionError
 
-from regnexe.document import Session
-from regnexe.errors import InvalidToolCalls, PendingApprovalError, RunTimeout
+from regnexe.errors import PendingApprovalError, RunTimeout
 from regnexe.messages import text_of
-from regnexe.results import AgentResult, PendingApproval, RunStatus
+from regnexe.results import AgentResult, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
+from regnexe.runtime.outcome import Outcome, invalid_calls, result_of
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
 from regnexe.runtime.returned import results_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 
-    from langchain_core.messages import BaseMessage
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
-    from langgraph.types import Interrupt, StateSnapshot
+    from langgraph.types import StateSnapshot
 
     from regnexe.events import Event
     from regnexe.persistence.leases.local import LocalLeases
@@ -70,21 +67,21 @@ class RunControl:
         cancels = self._task.cancelling() - self._earlier_cancels if self._task else 0
         return cancels > int(self.cancelled)
 
+    @contextmanager
+    def absorbed(self) -> Iterator[None]:
+        """Let our own cancel end the block, and nothing more."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.cancelled or self.cancelled_by_others:
+                raise
+            self.settle()
+
     def settle(self) -> None:
         """Take back our own cancel, now that it has ended the run."""
         if self.cancelled and self._task is not None:
             self._task.uncancel()
             self._earlier_cancels -= 1
-
-
-@dataclass(kw_only=True)
-class _Outcome:
-    """What is known of a run when it has ended."""
-
-    status: RunStatus
-    values: Mapping[str, Any] = field(default_factory=dict)
-    interrupts: Sequence[Interrupt] = ()
-    error: BaseException | None = None
 
 
 class Runner:
@@ -125,11 +122,15 @@ class Runner:
                 await self._settle(request)
                 kind = RunRecorder if stream is None else StreamingRunRecorder
                 recorder = kind(key=request.key, run_id=request.run_id, dispatcher=self._dispatcher, stream=stream)
-                result = await self._live(request, recorder, control)
-            await self._dispatcher.drain()
+                outcome = await self._live(request, recorder, control)
+                result = result_of(request, outcome, recorder.usage)
+                with control.absorbed():
+                    await recorder.completed(self._name, result)
+            with control.absorbed():
+                await self._dispatcher.drain()
             return result
 
-    async def _live(self, request: RunRequest, recorder: RunRecorder, control: RunControl) -> AgentResult:
+    async def _live(self, request: RunRequest, recorder: RunRecorder, control: RunControl) -> Outcome:
         with results_kept() as returned:
             try:
                 await recorder.started(self._name, text_of(request.message))
@@ -137,12 +138,17 @@ class Runner:
                 if outcome.status is not RunStatus.COMPLETED and not outcome.interrupts:
                     outcome = await self._close(request, outcome, returned)
             except asyncio.CancelledError as error:
-                outcome = await _to_the_end(self._close(request, _stopped(error, control), returned))
+                stopped = control.cancelled or control.cancelled_by_others
+                # When nobody cancelled this run, something inside it was cancelled and let that out.
+                status = RunStatus.CANCELLED if stopped else RunStatus.ERROR
+                outcome = Outcome(status=status, error=None if stopped else error)
+                outcome = await _to_the_end(self._close(request, outcome, returned))
                 if control.cancelled_by_others:
-                    await _to_the_end(self._complete(request, recorder, outcome))
+                    result = result_of(request, outcome, recorder.usage)
+                    await _to_the_end(recorder.completed(self._name, result))
                     raise
                 control.settle()
-        return await self._complete(request, recorder, outcome)
+        return outcome
 
     async def _settle(self, request: RunRequest) -> None:
         """Bring what an earlier run left half-way to its end, or refuse the message."""
@@ -161,7 +167,7 @@ class Runner:
             )
         await close_open_calls(self._graph, config, state)
 
-    async def _drive(self, request: RunRequest, recorder: RunRecorder) -> _Outcome:
+    async def _drive(self, request: RunRequest, recorder: RunRecorder) -> Outcome:
         try:
             async with asyncio.timeout(request.timeout) as limit:
                 values = await self._graph.ainvoke(
@@ -172,22 +178,22 @@ class Runner:
                 )
         except TimeoutError as error:
             if not limit.expired():
-                return _Outcome(status=RunStatus.ERROR, error=error)
+                return Outcome(status=RunStatus.ERROR, error=error)
             seconds = cast("float", request.timeout)
             timeout = RunTimeout(f"run {request.run_id} took longer than {seconds:g} s", seconds=seconds)
-            return _Outcome(status=RunStatus.LIMITED, error=timeout)
+            return Outcome(status=RunStatus.LIMITED, error=timeout)
         except GraphRecursionError as error:
-            return _Outcome(status=RunStatus.LIMITED, error=error)
+            return Outcome(status=RunStatus.LIMITED, error=error)
         except Exception as error:
-            return _Outcome(status=RunStatus.ERROR, error=error)
+            return Outcome(status=RunStatus.ERROR, error=error)
         interrupts = values.get("__interrupt__", ())
         if interrupts:
-            return _Outcome(status=RunStatus.INTERRUPTED, values=values, interrupts=interrupts)
-        failure = _invalid_calls(values["messages"])
+            return Outcome(status=RunStatus.INTERRUPTED, values=values, interrupts=interrupts)
+        failure = invalid_calls(values["messages"])
         status = RunStatus.COMPLETED if failure is None else RunStatus.ERROR
-        return _Outcome(status=status, values=values, error=failure)
+        return Outcome(status=status, values=values, error=failure)
 
-    async def _close(self, request: RunRequest, outcome: _Outcome, returned: Mapping[str, ToolMessage]) -> _Outcome:
+    async def _close(self, request: RunRequest, outcome: Outcome, returned: Mapping[str, ToolMessage]) -> Outcome:
         """Leave the log of a run that did not complete so that the next run can go on from it."""
         config = request.run_config()
         try:
@@ -202,35 +208,6 @@ class Runner:
             return outcome
         outcome.values, outcome.interrupts = state.values, state.interrupts
         return outcome
-
-    async def _complete(self, request: RunRequest, recorder: RunRecorder, outcome: _Outcome) -> AgentResult:
-        messages = _new_messages(outcome.values.get("messages", ()), request.message.id)
-        completed = outcome.status is RunStatus.COMPLETED
-        structured = outcome.values.get("structured_response") if completed else None
-        ended = datetime.now(UTC)
-        pending = tuple(PendingApproval(id=found.id, value=found.value) for found in outcome.interrupts)
-        result = AgentResult(
-            status=outcome.status,
-            final_text=_final_text(messages, completed=completed, structured=structured is not None),
-            session_id=request.key.session_id,
-            thread_id=request.key.thread_id,
-            run_id=request.run_id,
-            messages=messages,
-            structured=structured,
-            pending=pending,
-            usage=recorder.usage,
-            error=outcome.error,
-            metadata={"interrupt": pending} if pending else {},
-            _read_session=lambda: _session(request, outcome, result, ended),
-        )
-        await recorder.completed(
-            self._name,
-            status=result.status,
-            final_text=result.final_text,
-            pending=pending,
-            error=outcome.error,
-        )
-        return result
 
 
 @contextmanager
@@ -257,52 +234,3 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
                 # Counted by the task already; the caller raises it after the work.
                 continue
     return task.result()
-
-
-def _stopped(error: BaseException, control: RunControl) -> _Outcome:
-    if control.cancelled or control.cancelled_by_others:
-        return _Outcome(status=RunStatus.CANCELLED)
-    # Nobody cancelled this run: something inside it was cancelled and let that out.
-    return _Outcome(status=RunStatus.ERROR, error=error)
-
-
-def _invalid_calls(log: Sequence[BaseMessage]) -> InvalidToolCalls | None:
-    """Return what is wrong with a run that ended in calls that nobody could run."""
-    last = next((message for message in reversed(log) if isinstance(message, AIMessage)), None)
-    if last is None or not last.invalid_tool_calls or last.tool_calls:
-        return None
-    tools = [call["name"] or "unknown" for call in last.invalid_tool_calls]
-    return InvalidToolCalls(
-        f"the model called {', '.join(tools)} with arguments that are no valid JSON or were cut off by its token "
-        "limit, and did so again when told; raise the model's max_tokens, or ask for less at once",
-        tools=tools,
-    )
-
-
-def _new_messages(log: Sequence[BaseMessage], first_id: str | None) -> tuple[BaseMessage, ...]:
-    for index in range(len(log) - 1, -1, -1):
-        if log[index].id == first_id:
-            return tuple(log[index:])
-    return ()
-
-
-def _final_text(messages: Sequence[BaseMessage], *, completed: bool, structured: bool) -> str:
-    last = messages[-1] if messages else None
-    if isinstance(last, ToolMessage) and completed and not structured:
-        return text_of(last)  # a tool with `return_direct` gives the answer itself
-    # What a model says beside a tool call is no answer, unless the call is the structured answer.
-    answers = [m for m in messages if isinstance(m, AIMessage) and (structured or not m.tool_calls)]
-    return text_of(answers[-1]) if answers else ""
-
-
-def _session(request: RunRequest, outcome: _Outcome, result: AgentResult, ended: datetime) -> Session:
-    return Session(
-        key=request.key,
-        messages=list(outcome.values.get("messages", ())),
-        files=dict(outcome.values.get("files") or {}),
-        todos=list(outcome.values.get("todos") or ()),
-        status=result.status,
-        pending=list(result.pending),
-        usage=result.usage,
-        updated_at=ended,
-    )
