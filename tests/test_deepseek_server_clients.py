@@ -91,11 +91,21 @@ async def test_a_tool_loop_of_plain_chat_deepseek_fails_on_its_second_turn() -> 
         assert (await model.ainvoke(history)).text == "done"
 
 
-async def test_invalid_arguments_become_invalid_tool_calls() -> None:
-    reply = Reply(tool_calls=[WireCall("get_weather", '{"city": ', id="call_x")])
+async def test_arguments_that_end_too_early_are_invalid_in_one_piece_but_completed_by_langchain_in_a_stream() -> None:
+    reply = Reply(tool_calls=[WireCall("get_weather", '{"city": "Os', id="call_x")])
+    with DeepSeekServer([reply] * 2) as server:
+        whole = await chat(server).ainvoke(HELLO)
+        added_up = await astreamed(chat(server), HELLO)
+    assert [(call["id"], call["args"]) for call in whole.invalid_tool_calls] == [("call_x", '{"city": "Os')]
+    assert [call["args"] for call in added_up.tool_calls] == [{"city": "Os"}]
+    assert added_up.tool_call_chunks[0]["args"] == '{"city": "Os'
+
+
+async def test_arguments_that_are_no_json_become_invalid_tool_calls() -> None:
+    reply = Reply(tool_calls=[WireCall("get_weather", "city=Oslo", id="call_x")])
     with DeepSeekServer([reply] * 2) as server:
         for message in (await chat(server).ainvoke(HELLO), await astreamed(chat(server), HELLO)):
-            assert [(call["id"], call["args"]) for call in message.invalid_tool_calls] == [("call_x", '{"city": ')]
+            assert [(call["id"], call["args"]) for call in message.invalid_tool_calls] == [("call_x", "city=Oslo")]
 
 
 @pytest.mark.parametrize(

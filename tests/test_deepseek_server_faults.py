@@ -14,7 +14,7 @@ import pytest
 from test_deepseek_server import USER, Answered, ask
 
 from regnexe.testing import DeepSeekServer
-from regnexe.testing.deepseek import Fault, Reply, Rules, wire_call
+from regnexe.testing.deepseek import Fault, Reply, Rules, Wire, wire_call
 
 STREAM: dict[str, Any] = {"stream": True}
 CONCURRENCY = (
@@ -157,6 +157,19 @@ def test_a_held_answer_comes_after_the_release(body: dict[str, Any]) -> None:
         assert (server.held, server.disconnects) == (0, 0)
 
 
+def test_a_connection_that_stays_open_serves_on_after_a_hold() -> None:
+    with DeepSeekServer(wire=Wire(keep_open=True)) as server:
+        server.fail_next(Fault.hold())
+        connection = http.client.HTTPConnection(server.root_url.removeprefix("http://"), timeout=30)
+        body = json.dumps({"model": "deepseek-flash", "messages": [USER]})
+        for held in (1, 0):
+            connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer k"})
+            server.wait_until(lambda server, held=held: server.held == held)  # type: ignore[misc]
+            server.release()
+            assert b"ok" in connection.getresponse().read()
+        connection.close()
+
+
 def test_a_stream_can_be_held_in_its_middle() -> None:
     with DeepSeekServer(["one two"]) as server, ThreadPoolExecutor() as pool:
         server.fail_next(Fault.hold(after=2))
@@ -201,6 +214,16 @@ def test_closing_the_server_ends_what_it_holds() -> None:
         server.close()
         with pytest.raises(ConnectionError):
             answer.result(30)
+
+
+def test_closing_the_server_does_not_wait_for_a_client_that_does_not_read() -> None:
+    with DeepSeekServer(["x" * 20_000_000]) as server:
+        connection = http.client.HTTPConnection(server.root_url.removeprefix("http://"), timeout=30)
+        body = json.dumps({"model": "deepseek-flash", "messages": [USER]})
+        connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer k"})
+        response = connection.getresponse()  # the head has come, so the body is on its way
+    response.close()
+    connection.close()
 
 
 def test_waiting_ends_with_an_error_when_nothing_comes() -> None:
