@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
@@ -10,9 +12,11 @@ from regnexe.agent import RegnexeAgent
 from regnexe.capabilities.decorators import plugin_from, tool_from
 from regnexe.capabilities.model import WITH_TOOL, check_unique
 from regnexe.errors import ConfigurationError
-from regnexe.models.vendors import Vendor, chat_model, model_from_spec
+from regnexe.messages import clean_text
+from regnexe.models.vendors import Vendor, chat_model, given_model, model_from_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Self
 
     from langchain.agents.middleware.types import AgentMiddleware
@@ -52,15 +56,24 @@ class RegnexeAgentBuilder:
         self._store: BaseStore | None = None
         self._system_prompt: str | None = None
         self._response_format: Any = None
+        self._response_names: list[str] = []
 
-    def with_default_model(self, vendor: Vendor | str, name: str) -> Self:
+    def with_default_model(self, vendor: Vendor | str, name: str, *, fallback: str | None = None) -> Self:
         """Use a vendor's model; the key comes from the vendor's environment variable.
+
+        `<VENDOR>_BASE_URL`, for example `DEEPSEEK_BASE_URL`, sends the requests to another address.
+
+        Args:
+            vendor: who serves the model.
+            name: the vendor's name of the model.
+            fallback: `"offline"` uses the offline model when the vendor's key is missing, with one line on
+                stderr.
 
         Raises:
             UnknownVendor: no such vendor; the message names the nearest.
             ConfigurationError: the key or a package is missing; the message says which.
         """
-        self._model = chat_model(vendor, name)
+        self._model = chat_model(vendor, name, fallback=fallback)
         return self
 
     def with_model_spec(self, spec: str) -> Self:
@@ -69,7 +82,11 @@ class RegnexeAgentBuilder:
         return self
 
     def with_model(self, model: BaseChatModel) -> Self:
-        """Use a LangChain chat model as it is.
+        """Use a LangChain chat model as it is, with one exception.
+
+        A `ChatDeepSeek` is used as a `regnexe.models.deepseek.DeepSeekChatModel` with the same settings and
+        clients, since DeepSeek refuses the tool loops that it sends; the log says so. A subclass of it is
+        left alone, with a warning.
 
         Raises:
             ConfigurationError: it is not a chat model.
@@ -77,7 +94,12 @@ class RegnexeAgentBuilder:
         if not isinstance(model, BaseChatModel):
             hint = ' (for "vendor:name" use with_model_spec)' if isinstance(model, str) else ""
             raise ConfigurationError(f"with_model takes a LangChain chat model, got {_kind(model)}{hint}")
-        self._model = model
+        if type(model).bind_tools is BaseChatModel.bind_tools:
+            raise ConfigurationError(
+                f"{_kind(model)} cannot call tools: it has no bind_tools, which agents need (for tests there is "
+                "regnexe.testing.ScriptedChatModel)"
+            )
+        self._model = given_model(model)
         return self
 
     def with_tool(self, *tools: object) -> Self:
@@ -95,11 +117,13 @@ class RegnexeAgentBuilder:
         Raises:
             ConfigurationError: one of them is not a plugin, or was added before.
         """
-        for added in map(plugin_from, plugins):
-            if added.id in self._plugins:
+        new = [plugin_from(given) for given in plugins]
+        ids = [*self._plugins, *(added.id for added in new)]
+        for added in new:
+            if ids.count(added.id) > 1:
                 raise ConfigurationError(f"plugin {added.id!r} was added twice; give one of them another id")
-            self._plugins.append(added.id)
-            self._tools += [(added.id, tool) for tool in added.tools]
+        self._plugins = ids
+        self._tools += [(added.id, tool) for added in new for tool in added.tools]
         return self
 
     def with_middleware(self, *middleware: AgentMiddleware[Any, Any, Any]) -> Self:
@@ -128,7 +152,7 @@ class RegnexeAgentBuilder:
             ConfigurationError: one of them has no such method.
         """
         for added in listeners:
-            if isinstance(added, type) or not callable(getattr(added, "on_event", None)):
+            if isinstance(added, type) or not inspect.iscoroutinefunction(getattr(added, "on_event", None)):
                 raise ConfigurationError(
                     "with_event_listener takes objects with `async on_event(event_type, name, data)`, "
                     f"got {_kind(added)}"
@@ -172,6 +196,8 @@ class RegnexeAgentBuilder:
         """
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError(f"with_system_prompt takes a non-empty str, got {text!r}")
+        if clean_text(text) != text:
+            raise ConfigurationError("the system prompt holds a lone surrogate, which no model can be sent")
         self._system_prompt = text
         return self
 
@@ -181,9 +207,30 @@ class RegnexeAgentBuilder:
         Args:
             schema: what LangChain's `create_agent` takes: a pydantic model, a dataclass, a `TypedDict`, a
                 JSON schema, or a `ToolStrategy` or `ProviderStrategy` around one.
+
+        Raises:
+            ConfigurationError: it is none of these.
         """
+        self._response_names = _schema_names(schema)
         self._response_format = schema
         return self
+
+    def _check_other_names(self, reserved: Collection[str]) -> None:
+        """Refuse tools of middleware, and answers in a form, that go by the name of a tool."""
+        names = {tool.name for _, tool in self._tools}
+        for middleware in self._middleware:
+            own = type(middleware).__module__.startswith("deepagents.")
+            for tool in getattr(middleware, "tools", None) or ():
+                name = getattr(tool, "name", None)
+                if name in names or (name in reserved and not own):
+                    raise ConfigurationError(
+                        f"middleware {middleware.name!r} brings a tool named {name!r}, and there is one already"
+                    )
+        for name in self._response_names:
+            if name in names or name in reserved:
+                raise ConfigurationError(
+                    f"the schema of with_response_format is named {name!r}, like a tool; rename one of them"
+                )
 
     def build(self) -> RegnexeAgent:
         """Check everything and return the agent. Opens nothing, and needs no event loop.
@@ -200,6 +247,7 @@ class RegnexeAgentBuilder:
         from regnexe.runtime.graph import RESERVED_TOOL_NAMES, GraphParts, build_graph
 
         check_unique(self._tools, RESERVED_TOOL_NAMES)
+        self._check_other_names(RESERVED_TOOL_NAMES)
         saver = self._checkpointer if self._checkpointer is not None else InMemorySaver()
         graph = build_graph(
             GraphParts(
@@ -215,6 +263,22 @@ class RegnexeAgentBuilder:
         return RegnexeAgent(graph, saver=saver, name="agent", listeners=tuple(self._listeners))
 
 
+def _schema_names(schema: Any) -> list[str]:
+    """Return the names under which a model is told of the schema."""
+    from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+
+    if isinstance(schema, ProviderStrategy):
+        return []
+    inner = schema.schema if isinstance(schema, AutoStrategy | ToolStrategy) else schema
+    try:
+        return [spec.name for spec in ToolStrategy(inner).schema_specs]
+    except Exception as error:
+        raise ConfigurationError(
+            "with_response_format takes a pydantic model, a dataclass, a TypedDict, a JSON schema with a title, or a "
+            f"ToolStrategy or ProviderStrategy around one, got {schema!r:.200}: {error}"
+        ) from error
+
+
 def _check_async(call: str, given: object, base: type, wanted: str) -> None:
     for cls in type(given).__mro__:
         if better := _SYNC_ONLY.get(f"{cls.__module__}.{cls.__qualname__}"):
@@ -222,7 +286,9 @@ def _check_async(call: str, given: object, base: type, wanted: str) -> None:
     if isinstance(given, base):
         return
     hint = ""
-    if hasattr(given, "__aenter__") or hasattr(given, "__enter__"):
+    if isinstance(given, str | os.PathLike) and "check" in call:
+        hint = "; for a file: `async with AsyncSqliteSaver.from_conn_string(path) as saver`, then pass the saver"
+    elif not isinstance(given, type) and (hasattr(given, "__aenter__") or hasattr(given, "__enter__")):
         hint = "; from_conn_string(...) is a context manager: `async with ... as saver`, then pass the saver"
     raise ConfigurationError(f"{call} takes {wanted}, got {_kind(given)}{hint}")
 

@@ -1,4 +1,4 @@
-"""The command line: `regnexe demo`."""
+"""The command line: `regnexe chat` and `regnexe demo`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,6 +25,48 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             # A terminal or pipe that is not UTF-8 then gets a ? for an arrow, and the command goes on.
             stream.reconfigure(errors="replace")
+
+
+@main.command()
+@click.option(
+    "--model",
+    metavar="VENDOR:NAME",
+    help="The model. By default DeepSeek's when DEEPSEEK_API_KEY or DEEPSEEK_KEY is set, otherwise offline:demo, "
+    "a scripted stand-in.",
+)
+@click.option("--session", help="The session to go on with, or the name of a new one.")
+@click.option("--user", default="default", show_default=True, help="Whose session it is.")
+@click.option("--app", default="default", show_default=True, help="The application that it belongs to.")
+@click.option("--db", type=_NEW_FILE, help="Keep sessions in this SQLite file. By default they end with the program.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="PLUGIN",
+    help='Add a plugin: a folder that holds a plugin.yaml, or "package.module:Class". Can be given several times.',
+)
+@click.option("--system", metavar="TEXT", help="The system prompt.")
+def chat(db: Path | None, plugins: tuple[str, ...], **options: Any) -> None:
+    """Talk to an agent.
+
+    On a terminal this is a session with editing and history; /help lists what can be typed beside messages, Ctrl-C
+    stops a run, Ctrl-D ends the program. From a pipe each line is a message.
+    """
+    from rich.console import Console
+
+    from regnexe.chat.app import ChatOptions
+    from regnexe.chat.app import chat as run_chat
+    from regnexe.chat.screen import plain
+    from regnexe.errors import RegnexeError
+
+    if db is not None:
+        db = db.absolute()
+        _check_parent(db)
+    try:
+        code = run_chat(ChatOptions(db=db, plugins=plugins, **options), console=Console(highlight=False))
+    except RegnexeError as error:
+        raise click.UsageError(plain(str(error))) from error
+    sys.exit(code)
 
 
 @main.command()
@@ -65,5 +108,9 @@ def _check_new(db: Path) -> None:
             f"{db} is there already, and the demo writes only into a file that it made. Name another, or delete it.",
             param_hint="--db",
         )
+    _check_parent(db)
+
+
+def _check_parent(db: Path) -> None:
     if not db.parent.is_dir():
         raise click.BadParameter(f"the directory {db.parent} does not exist.", param_hint="--db")

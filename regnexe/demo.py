@@ -187,11 +187,17 @@ def _new_process(db: Path, work: Path, before: Session, stage: _Stage) -> None:
     report = work / "session.json"
     command = [sys.executable, "-m", "regnexe", "demo-reopen", str(db), "--report", str(report)]
     console = stage.console
-    environment = {**os.environ, "COLUMNS": str(console.width), "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "COLUMNS": str(console.width), "PYTHONIOENCODING": console.encoding}
     if console.color_system is not None and not console.no_color:
         environment["FORCE_COLOR"] = "1"
     child = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding=console.encoding,
+        errors="replace",
+        timeout=60,
     )
     console.print(Text.from_ansi(child.stdout.rstrip()))
     if child.returncode != 0:

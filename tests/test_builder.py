@@ -6,6 +6,7 @@ import pytest
 from deepagents.middleware.filesystem import FilesystemMiddleware
 from langchain.agents.middleware import SummarizationMiddleware as LangChainSummarization
 from langchain.agents.middleware.types import AgentMiddleware, wrap_model_call
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.tools import tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -13,8 +14,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
+from pydantic import BaseModel
 
-from regnexe import ConfigurationError, RegnexeAgentBuilder, RegnexeError, UnknownVendor, Vendor
+from regnexe import ConfigurationError, RegnexeAgentBuilder, RegnexeError, UnknownVendor, Vendor, agent_tool, plugin
 from regnexe.runtime.graph import RESERVED_TOOL_NAMES
 from regnexe.testing import ScriptedChatModel
 
@@ -78,7 +80,7 @@ def test_a_tool_without_a_description_is_refused_by_name() -> None:
 
 
 def test_two_tools_of_one_name_are_refused_by_name() -> None:
-    other = tool("look")(lambda x: x) if False else tool("look", description="Another look.")(look)
+    other = tool("look", description="Another look.")(look)
     with pytest.raises(ConfigurationError, match="look"):
         builder().with_tool(look, other).build()
 
@@ -185,15 +187,21 @@ def test_what_is_no_middleware_is_refused(given: Any) -> None:
 # --- the rest ---
 
 
-@pytest.mark.parametrize("given", [None, "x", object(), ScriptedChatModel])
+class SyncListener:
+    """Has the method, but not as a coroutine."""
+
+    def on_event(self, event_type: Any, name: str, data: Any) -> None: ...
+
+
+@pytest.mark.parametrize("given", [None, "x", object(), ScriptedChatModel, SyncListener()])
 def test_what_is_no_listener_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="with_event_listener takes objects with"):
         builder().with_event_listener(given)
 
 
-@pytest.mark.parametrize("given", [None, "", "  ", 5])
-def test_an_empty_system_prompt_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="with_system_prompt takes a non-empty str"):
+@pytest.mark.parametrize("given", [None, "", "  ", 5, "a\ud800"])
+def test_an_empty_or_unsendable_system_prompt_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"with_system_prompt takes a non-empty str|lone surrogate"):
         builder().with_system_prompt(given)
 
 
@@ -232,3 +240,68 @@ async def test_the_tools_that_a_model_is_given_are_made_once_and_not_anew_for_ea
     assert all(one is other for one, other in zip(first, second, strict=True)), (
         "deepagents remakes a tool for each call; its schema is then built anew each time"
     )
+
+
+@pytest.mark.parametrize("given", [5, "x", [dict], int, list[int], False, None])
+def test_what_is_no_schema_is_refused_as_a_response_format(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="with_response_format takes a pydantic model"):
+        builder().with_response_format(given)
+
+
+class look_up(BaseModel):
+    """A schema with the name of a tool."""
+
+    x: int
+
+
+class Bringing(AgentMiddleware[Any, Any, Any]):
+    """A middleware with a tool of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.tools = [tool(name, description="Mine.")(look)]
+
+
+def test_a_schema_or_a_middlewares_tool_with_the_name_of_a_tool_is_refused() -> None:
+    def look_up_too(x: str) -> str:
+        """Look up."""
+        return x
+
+    mine = tool("look_up", description="Mine.")(look_up_too)
+    with pytest.raises(ConfigurationError, match="schema of with_response_format is named 'look_up', like a tool"):
+        builder().with_tool(mine).with_response_format(look_up).build()
+    for name in ("look", "read_file"):
+        with pytest.raises(ConfigurationError, match=f"brings a tool named '{name}', and there is one already"):
+            builder().with_tool(look).with_middleware(Bringing(name)).build()
+    builder().with_tool(look).with_response_format(look_up).with_middleware(Bringing("other")).build()
+
+
+def test_a_middleware_with_the_name_of_a_guard_is_refused() -> None:
+    class ToolGuard(AgentMiddleware[Any, Any, Any]):
+        """Would take the place of ours."""
+
+    with pytest.raises(ConfigurationError, match="is the name of a middleware of Regnexe's"):
+        builder().with_middleware(ToolGuard()).build()
+
+
+def test_a_model_that_cannot_call_tools_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="FakeListChatModel cannot call tools: it has no bind_tools"):
+        RegnexeAgentBuilder().with_model(FakeListChatModel(responses=["x"]))
+
+
+def test_a_refused_plugin_leaves_the_builder_as_it_was() -> None:
+    @plugin(id="mine")
+    class Mine:
+        """Mine."""
+
+        @agent_tool
+        def look_around(self) -> str:
+            """Look around."""
+            return "x"
+
+    made = builder()
+    with pytest.raises(ConfigurationError):
+        made.with_plugin(Mine(), 3)
+    made.with_plugin(Mine()).build()
+    with pytest.raises(ConfigurationError, match="plugin 'mine' was added twice"):
+        made.with_plugin(Mine())

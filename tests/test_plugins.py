@@ -19,7 +19,7 @@ from langchain.agents import AgentState, create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
@@ -500,9 +500,10 @@ def test_wrapped_function_keeps_mark_and_types() -> None:
     assert (tool.name, tool.invoke({})) == ("pair-of_both", "wrapped")
 
 
-def test_langchain_tool_is_returned_as_it_is() -> None:
+def test_langchain_tool_is_taken_as_it_is_but_for_its_exits() -> None:
     tool = langchain_tool(print_it)
-    assert tool_from(tool) is tool
+    taken = tool_from(tool)
+    assert (taken.name, taken.description, taken.args_schema) == (tool.name, tool.description, tool.args_schema)
     with refused("'print_it' is a LangChain tool already"):
         agent_tool(cast("Any", tool))
 
@@ -636,7 +637,7 @@ def test_tool_names_are_those_that_providers_take(name: str) -> None:
     tool = StructuredTool.from_function(print_it)
     tool.name = name
     if NAME.match(name):
-        assert tool_from(tool) is tool
+        assert tool_from(tool).name == name
         assert tool_from(agent_tool(name=name)(copy_of(print_it))).name == name
     else:
         with refused(f"{re.escape(repr(name))} can't be the name of a tool.*1 to 64"):
@@ -779,3 +780,18 @@ async def test_sample_plugin_knows_beijing(weather: BaseTool, city: str) -> None
 async def test_sample_plugin_says_when_it_has_no_data(weather: BaseTool) -> None:
     assert (await weather.ainvoke({"city": "Atlantis"})).startswith("Atlantis: no data.")
     assert (await weather.ainvoke({"city": "New  York"})).startswith("New York: windy")
+
+
+async def test_a_tool_that_exits_fails_and_does_not_end_the_process() -> None:
+    def leave(x: int) -> str:
+        """Leave."""
+        sys.exit(f"usage: {x}")
+
+    async def leave_later(x: int) -> str:
+        """Leave."""
+        sys.exit(x)
+
+    for func, code in ((leave, "'usage: 3'"), (leave_later, "3")):
+        for tool in (tool_from(func), tool_from(langchain_tool(func))):
+            with pytest.raises(ToolException, match=f"the tool tried to exit the process with {code}"):
+                await tool.ainvoke({"x": 3})

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from langchain_core.tools import BaseTool
 
-from regnexe.capabilities.model import Plugin, ToolOptions, build_tool, check_plugin_id, check_tool_name
+from regnexe.capabilities.functions import ToolOptions, build_tool, without_exits
+from regnexe.capabilities.model import Plugin, check_plugin_id, check_tool_name
 from regnexe.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def tool_from(obj: object) -> BaseTool:
         check_tool_name(obj.name)
         if not obj.description.strip():
             raise ConfigurationError(f"tool {obj.name!r} has no description; set its description=")
-        return obj
+        return without_exits(obj)
     _check_function(obj)
     func = cast("Callable[..., Any]", obj)
     owner = getattr(func, "__self__", None)
@@ -243,7 +244,7 @@ def _check_function(func: object) -> None:
     if not callable(func):
         hint = "; a plugin goes to with_plugin()" if _static(type(func), _PLUGIN_MARK) else ""
         hint = "; options of @agent_tool are written with their names" if isinstance(func, str) else hint
-        raise ConfigurationError(f"{func!r} can't be a tool: it is not a function{hint}")
+        raise ConfigurationError(f"{func!r:.200} can't be a tool: it is not a function{hint}")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise ConfigurationError(f"{name!r} yields, and a tool has one result: return it instead")
 

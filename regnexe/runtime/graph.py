@@ -151,6 +151,8 @@ def _check_middleware(added: Sequence[AgentMiddleware[Any, Any, Any]]) -> None:
                 "tool_token_limit_before_evict=None and human_message_token_limit_before_evict=None; "
                 "what is too large is cut in the model's view only."
             )
+        if middleware.name in (ToolGuard.__name__, ViewGuard.__name__):
+            raise ConfigurationError(f"{middleware.name!r} is the name of a middleware of Regnexe's; choose another")
         if middleware.name in seen:
             raise ConfigurationError(f"two middlewares are named {middleware.name!r}; give each name once")
         for hook in _sync_only_hooks(middleware):

@@ -62,14 +62,14 @@ class Portal:
         """Cancel what still runs and end the loop thread; a later call starts a new one."""
         with self._lock:
             running, self._running = self._running, None
-        if running is not None and running.pid == os.getpid():
+        if running is not None and running.is_usable:
             running.stop()
             running.thread.join()
 
     def _started(self) -> _LoopThread:
         with self._lock:
-            # A forked child has the object but not the thread.
-            if self._running is None or self._running.pid != os.getpid():
+            # A forked child has the object but not the thread; and an exit inside a task ends the thread.
+            if self._running is None or not self._running.is_usable:
                 self._running = _LoopThread()
                 # At the end of the process there is nothing to stop: the thread is a daemon.
                 weakref.finalize(self, self._running.stop).atexit = False
@@ -86,17 +86,36 @@ class _LoopThread:
         self.thread.start()
         self.loop = ready.result()
 
+    @property
+    def is_usable(self) -> bool:
+        return self.pid == os.getpid() and self.thread.is_alive() and not self.loop.is_closed()
+
     def stop(self) -> None:
         with contextlib.suppress(RuntimeError):  # closed already
             self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 def _run_loop(ready: Future[asyncio.AbstractEventLoop]) -> None:
-    # At its end the runner cancels what is left and waits for it.
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        ready.set_result(loop)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    ready.set_result(loop)
+    try:
         loop.run_forever()
+        loop.run_until_complete(_end())
+    finally:
+        # asyncio.Runner would start a thread here to end the executor, which the interpreter refuses when it is
+        # ending itself; closing the loop lets the executor's threads end on their own.
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _end() -> None:
+    """Cancel what is left on the loop, and wait for it."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class SyncRunStream:

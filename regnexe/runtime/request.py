@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables.config import merge_configs
 
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 __all__ = ["RunRequest", "make_request"]
+
+_LONGEST_TIMEOUT = 10 * 366 * 86_400
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+# What LangChain and LangGraph read from a config; with other types they fail in the middle of the run.
+_CONFIG_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "configurable": (lambda value: isinstance(value, Mapping), "a dict"),
+    "metadata": (lambda value: isinstance(value, Mapping) and all(isinstance(k, str) for k in value), "a dict"),
+    "tags": (lambda value: isinstance(value, list) and all(isinstance(tag, str) for tag in value), "a list of str"),
+    "callbacks": (lambda value: isinstance(value, list | BaseCallbackManager), "a list of callback handlers"),
+    "recursion_limit": (_is_count, "a positive int"),
+    "max_concurrency": (_is_count, "a positive int"),
+}
 
 _OURS = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
 
@@ -87,7 +105,7 @@ def _message(goal: object) -> HumanMessage:
                 f"goal must be text, a list of content blocks or a HumanMessage, got {type(goal).__name__}"
             )
     _check_blocks(content)
-    fields = goal.model_dump(exclude={"content", "id"}) if isinstance(goal, HumanMessage) else {}
+    fields = _fields(goal) if isinstance(goal, HumanMessage) else {}
     message = HumanMessage(**{**clean_content(fields), "content": clean_content(content), "id": uuid.uuid4().hex})
     only_text = isinstance(content, str) or all(isinstance(b, str) or b.get("type") == "text" for b in content)
     if only_text and not text_of(message).strip():
@@ -99,8 +117,45 @@ def _check_blocks(content: Any) -> None:
     if isinstance(content, str):
         return
     for index, block in enumerate(content):
-        if not isinstance(block, str | Mapping):
+        if not isinstance(block, str | dict):
             raise InvalidInput(f"goal[{index}] must be a content block (a dict) or text, got {type(block).__name__}")
+        _check_json(block, f"goal[{index}]")
+
+
+def _fields(message: HumanMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "name": message.name,
+        "additional_kwargs": message.additional_kwargs,
+        "response_metadata": message.response_metadata,
+    }
+    for name, value in fields.items():
+        _check_json(value, f"goal.{name}")
+    return fields
+
+
+def _check_json(value: Any, what: str) -> None:
+    # A message goes to the model as JSON, again with every later turn: what JSON cannot express would make the
+    # session unusable, and so would an integer that the checkpointer cannot store.
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} cannot be sent to a model as JSON: {error}") from error
+    if _has_huge_integer(value):
+        raise InvalidInput(f"{what} holds an integer of more than 64 bits, which cannot be stored")
+
+
+def _has_huge_integer(value: Any) -> bool:
+    match value:
+        case bool():
+            return False
+        case int():
+            return not -(2**63) <= value < 2**64
+        case list() | tuple():
+            return any(map(_has_huge_integer, value))
+        case dict():
+            return any(map(_has_huge_integer, value.values()))
+        case _:
+            return False
 
 
 def _config(config: object) -> Mapping[str, Any]:
@@ -108,9 +163,9 @@ def _config(config: object) -> Mapping[str, Any]:
         return {}
     if not isinstance(config, Mapping):
         raise InvalidInput(f"config must be a LangChain RunnableConfig (a dict), got {type(config).__name__}")
-    for part in ("configurable", "metadata"):
-        if not isinstance(config.get(part) or {}, Mapping):
-            raise InvalidInput(f"config[{part!r}] must be a dict, got {type(config[part]).__name__}")
+    for part, (is_right, wanted) in _CONFIG_PARTS.items():
+        if config.get(part) is not None and not is_right(config[part]):
+            raise InvalidInput(f"config[{part!r}] must be {wanted}, got {config[part]!r}")
     for name in _OURS:
         if name in (config.get("configurable") or {}):
             raise InvalidInput(
@@ -127,6 +182,6 @@ def _without_run_id(part: Mapping[str, Any]) -> dict[str, Any]:
 def _timeout(timeout: object) -> float | None:
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise InvalidInput(f"timeout must be a positive number of seconds, got {timeout!r}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST_TIMEOUT:
+        raise InvalidInput(f"timeout must be a positive number of seconds and at most 10 years, got {timeout!r}")
     return float(timeout)

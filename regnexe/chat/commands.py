@@ -1,0 +1,159 @@
+"""What can be typed at the prompt beside messages."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from langchain_core.messages import AIMessage, ToolMessage
+
+from regnexe.chat.printer import called
+from regnexe.chat.screen import count
+from regnexe.errors import InvalidSessionId
+from regnexe.identity import SessionKey, new_session_id
+from regnexe.messages import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from langchain_core.messages import BaseMessage
+
+    from regnexe.chat.conversation import Conversation
+    from regnexe.chat.screen import Screen
+
+__all__ = ["COMMANDS", "run_command", "short_session_id"]
+
+# From this size on a look at every stored step may be felt.
+_LARGE_FILE = 200_000_000
+
+_MOST_SESSIONS = 100
+
+_ROLES = {"human": "user", "ai": "model"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it does, for `/help`, and what it takes."""
+
+    does: str
+    run: Callable[[Conversation, str], Awaitable[None]]
+    takes: str = ""
+
+
+def short_session_id() -> str:
+    """Return a new session id that can be typed."""
+    return new_session_id()[:8]
+
+
+async def run_command(line: str, chat: Conversation) -> None:
+    """Do what the line, which begins with a slash, asks for."""
+    name, _, argument = line.partition(" ")
+    name, argument = name.lower(), argument.strip()
+    command = COMMANDS.get(name)
+    if command is None:
+        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(COMMANDS)}."
+        chat.screen.say(f"There is no command {name}. {hint} (A message may begin with a space and then a slash.)")
+    elif argument and not command.takes:
+        chat.screen.say(f"{name} takes nothing after it, got {argument!r}.")
+    else:
+        await command.run(chat, argument)
+
+
+async def _view(chat: Conversation, _: str) -> None:
+    sent = chat.sent.get(chat.key)
+    if sent is None:
+        chat.screen.say("In this session the model has not been sent anything yet since the program started.")
+        return
+    system = f", after a system prompt of {count(len(sent.system_prompt), 'character')}" if sent.system_prompt else ""
+    chat.screen.say(f"{sent.name} was last sent {count(len(sent.messages), 'message')}{system}:")
+    await _list(sent.messages, chat.screen)
+
+
+async def _log(chat: Conversation, _: str) -> None:
+    messages, _pending = await chat.stored_log()
+    if not messages:
+        chat.screen.say("The log of this session is empty.")
+        return
+    chat.screen.say(f"The log of this session holds {count(len(messages), 'message')}:")
+    await _list(messages, chat.screen)
+
+
+async def _new(chat: Conversation, argument: str) -> None:
+    try:
+        key = SessionKey(chat.key.app_id, chat.key.user_id, argument or short_session_id())
+    except InvalidSessionId as error:
+        chat.screen.say(f"{error}.")
+        return
+    chat.key = key
+    await chat.say_where()
+
+
+async def _sessions(chat: Conversation, _: str) -> None:
+    where, rest = "in this process", ""
+    last: dict[SessionKey, str] = {}
+    if chat.db is not None:
+        where += f" and in {chat.db}"
+        size = chat.db.stat().st_size
+        if size > _LARGE_FILE:
+            chat.screen.say(f"The file is large ({size / 1e6:,.0f} MB); this may take a while.")
+        stored = await chat.stored_sessions()
+        last = {key: f"{written.astimezone():%Y-%m-%d %H:%M}" for key, written in stored.sessions.items()}
+        if not stored.complete:
+            rest = (
+                f"The file is large ({size / 1e6:,.0f} MB): only its newest {count(stored.steps, 'step')} were looked "
+                "at, so older sessions may be missing. /new and a session's name goes on with any."
+            )
+    last |= {key: "" for key in chat.known if key not in last}
+    found = count(len(last), "session") if last else "no sessions yet"
+    about = f"App {chat.key.app_id}, user {chat.key.user_id}: {found} {where}"
+    more = len(last) - _MOST_SESSIONS
+    chat.screen.say(about + (f", the newest {_MOST_SESSIONS} of them:" if more > 0 else ":" if last else "."))
+    for key in list(last)[:_MOST_SESSIONS]:
+        chat.screen.line(f"{'*' if key == chat.key else '-'} {key.session_id}", last[key], indent=2)
+    if rest:
+        chat.screen.say(rest, "yellow")
+
+
+async def _help(chat: Conversation, _: str) -> None:
+    chat.screen.say("What begins with a slash is a command, anything else is a message to the agent.")
+    for name, command in COMMANDS.items():
+        usage = f"{name} {command.takes}".rstrip()
+        chat.screen.say(f"  {usage:<16}{command.does}")
+    chat.screen.say("Ctrl-C stops a run or clears the line. Ctrl-D at the prompt ends the program.")
+
+
+async def _quit(chat: Conversation, _: str) -> None:
+    chat.ended = True
+
+
+COMMANDS: Mapping[str, Command] = {
+    "/view": Command("what the model was last sent", _view),
+    "/log": Command("every message of this session", _log),
+    "/new": Command("a new session, or the one of this name", _new, takes="[session]"),
+    "/sessions": Command("the sessions there are", _sessions),
+    "/help": Command("this list", _help),
+    "/quit": Command("end the program", _quit),
+}
+
+
+async def _list(messages: Sequence[BaseMessage], screen: Screen) -> None:
+    digits = len(str(len(messages)))
+    for number, message in enumerate(messages, 1):
+        screen.line(f"{number:>{digits}}. {_role(message)}:", _content(message), indent=2)
+        await asyncio.sleep(0)  # where Ctrl-C ends a long list
+
+
+def _role(message: BaseMessage) -> str:
+    if isinstance(message, ToolMessage):
+        return f"tool {message.name}" if message.name else "tool"
+    return _ROLES.get(message.type, message.type)
+
+
+def _content(message: BaseMessage) -> str:
+    calls = message.tool_calls if isinstance(message, AIMessage) else []
+    parts = [text_of(message), *(f"calls {called(call['name'], call['args'])}" for call in calls)]
+    text = "; ".join(part for part in parts if part.strip())
+    return text or "(nothing that can be shown as text)"

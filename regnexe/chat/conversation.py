@@ -1,0 +1,179 @@
+"""One conversation in the chat: which session it is in, one message and its answer, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from regnexe.chat.printer import RunPrinter, error_text, waiting
+from regnexe.chat.screen import count
+from regnexe.errors import InvalidSessionId, PendingApprovalError
+from regnexe.identity import SessionKey
+from regnexe.results import RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from types import FrameType
+
+    from langchain_core.messages import BaseMessage
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from regnexe.agent import RegnexeAgent
+    from regnexe.chat.screen import Screen
+    from regnexe.events import LlmStart
+    from regnexe.runtime.stream import RunStream
+
+__all__ = ["Conversation", "Stored"]
+
+# The file has no index of its sessions, so each listing reads what a run stored at each of its steps.
+_MOST_STEPS = 20_000
+_MOST_SECONDS = 3.0
+
+# How long after the second Ctrl-C a third one counts, so that a quick burst does not end the program.
+_SECONDS_TO_THINK = 0.5
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a look into the file found.
+
+    Attributes:
+        sessions: when each session was last written to, the newest first.
+        steps: how many stored steps were read.
+        complete: whether that was all there is.
+    """
+
+    sessions: dict[SessionKey, datetime]
+    steps: int
+    complete: bool
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """What the chat knows while it goes on.
+
+    Attributes:
+        agent: who answers.
+        saver: where the sessions are.
+        screen: where to print.
+        key: the session that the next message goes to.
+        db: the file, None when sessions are in memory.
+        known: the sessions that were used in this process.
+        sent: for each of them the agent's last model call, as it was sent.
+        ended: whether the user has asked to leave.
+        stopped: whether Ctrl-C has stopped the run.
+    """
+
+    agent: RegnexeAgent
+    saver: BaseCheckpointSaver[Any]
+    screen: Screen
+    key: SessionKey
+    db: Path | None = None
+    known: dict[SessionKey, None] = field(default_factory=dict)
+    sent: dict[SessionKey, LlmStart] = field(default_factory=dict)
+    ended: bool = False
+    stopped: bool = False
+
+    async def answer(self, text: str) -> None:
+        """Send the text, show what happens, and end with the run; an error is printed."""
+        printer = RunPrinter(self.screen)
+        key = self.key
+        stream = self.agent.astream(text, app_id=key.app_id, user_id=key.user_id, session_id=key.session_id)
+        self.known[key] = None
+        try:
+            with self._stopped_by_ctrl_c(stream):
+                async with stream:
+                    async for event in stream:
+                        printer.show(event)
+            printer.finish(stream.result)
+            if stream.result.status is RunStatus.INTERRUPTED:
+                self.say_waiting(waiting(pending.value for pending in stream.result.pending))
+        except PendingApprovalError:
+            _, pending = await self.stored_log()
+            self.say_waiting(pending)
+        except asyncio.CancelledError:
+            if not self.stopped:
+                raise
+            self.screen.line("stopped before it began; nothing was stored", style="yellow")
+        except Exception as error:
+            self.screen.line(f"{self.screen.marks.failed} the run failed:", error_text(error), "red")
+        finally:
+            self.screen.settle()
+            if printer.sent is not None:
+                self.sent[key] = printer.sent
+
+    async def stored_log(self) -> tuple[Sequence[BaseMessage], list[str]]:
+        """Return the session's log, and what waits for a decision in it."""
+        state = await self.agent.graph.aget_state({"configurable": {"thread_id": self.key.thread_id}})
+        messages: Sequence[BaseMessage] = state.values.get("messages", ())
+        return messages, waiting(interrupt.value for interrupt in state.interrupts)
+
+    async def stored_sessions(self) -> Stored:
+        """Look for this app's and user's sessions in the file, for a few seconds at most."""
+        ids = {"regnexe_app_id": self.key.app_id, "regnexe_user_id": self.key.user_id}
+        rows: Any = self.saver.alist(None, filter=ids, limit=_MOST_STEPS)
+        found: dict[SessionKey, datetime] = {}
+        steps, until = 0, time.monotonic() + _MOST_SECONDS
+        async with contextlib.aclosing(rows):
+            async for row in rows:
+                steps += 1
+                with contextlib.suppress(InvalidSessionId):
+                    key = SessionKey.from_thread_id(row.config["configurable"]["thread_id"])
+                    if (key.app_id, key.user_id) == (self.key.app_id, self.key.user_id):
+                        found.setdefault(key, datetime.fromisoformat(row.checkpoint["ts"]))
+                if time.monotonic() > until:
+                    return Stored(found, steps, complete=False)
+        return Stored(found, steps, complete=steps < _MOST_STEPS)
+
+    def say_waiting(self, pending: Sequence[str]) -> None:
+        """Say what waits for a decision, and that it can't be given here."""
+        for one in pending:
+            self.screen.line("? waits for a decision:", one, "yellow")
+        self.screen.say(
+            f"Deciding is not possible here yet, and until then this session takes no messages ({self.key}). "
+            "/new starts another.",
+            "yellow",
+        )
+
+    async def say_where(self) -> None:
+        """Say which session this is, and what it holds."""
+        messages, pending = await self.stored_log()
+        holds = f"which holds {count(len(messages), 'message')}" if messages else "a new one"
+        self.screen.say(f"Session {self.key.session_id}, {holds} (app {self.key.app_id}, user {self.key.user_id}).")
+        if pending:
+            self.say_waiting(pending)
+
+    @contextlib.contextmanager
+    def _stopped_by_ctrl_c(self, stream: RunStream) -> Iterator[None]:
+        """Let Ctrl-C stop the run; a run that does not let go can be left together with the program."""
+        loop = asyncio.get_running_loop()
+        closing: list[asyncio.Task[None]] = []
+        warned = 0.0
+
+        def stop() -> None:
+            closing.append(loop.create_task(stream.aclose()))
+
+        def pressed(number: int, frame: FrameType | None) -> None:
+            nonlocal warned
+            if not self.stopped:
+                self.stopped = True
+                loop.call_soon_threadsafe(stop)
+            elif not warned:
+                warned = time.monotonic()
+                # Nothing that buffers: this may have interrupted a write.
+                os.write(2, b"\nThe run is being stopped. Ctrl-C once more leaves the program at once.\n")
+            elif time.monotonic() - warned > _SECONDS_TO_THINK:
+                os._exit(128 + number)
+
+        before = signal.signal(signal.SIGINT, pressed)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
