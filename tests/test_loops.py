@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +243,33 @@ def test_a_process_ends_by_itself_when_nobody_closed_the_agent(tmp_path: Path) -
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "completed\n"), done.stderr
+
+
+def test_a_process_ends_without_a_word_when_the_agent_was_local_to_a_function(tmp_path: Path) -> None:
+    script = """
+    from regnexe import RegnexeAgentBuilder
+    def main():
+        agent = RegnexeAgentBuilder().with_model_spec("offline:demo").build()
+        print(agent.invoke("hi", session_id="s").status)
+    main()
+    """
+    # The thread that ends with the agent races the end of the process; ten times show it.
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    for _ in range(10):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "completed\n", "")
+
+
+def test_an_exit_inside_a_model_ends_one_call_and_the_next_works() -> None:
+    def answer(messages: list[BaseMessage]) -> str:
+        if messages[-1].text == "leave":
+            raise SystemExit(3)
+        return "still here"
+
+    with RegnexeAgentBuilder().with_model(ScriptedChatModel(answer)).build() as agent:
+        with pytest.raises((SystemExit, CancelledError)):
+            agent.invoke("leave", session_id="s")
+        assert agent.invoke("hello", session_id="t").final_text == "still here"
 
 
 def test_what_reopening_leans_on_in_aiosqlite_and_the_sqlite_saver_is_still_there() -> None:

@@ -100,11 +100,13 @@ def _run_loop(ready: Future[asyncio.AbstractEventLoop]) -> None:
     asyncio.set_event_loop(loop)
     ready.set_result(loop)
     try:
-        loop.run_forever()
-        loop.run_until_complete(_end())
+        # A model that exits ends the loop; whoever waits for a call on it is told, and the next call starts anew.
+        with contextlib.suppress(SystemExit):
+            loop.run_forever()
     finally:
         # asyncio.Runner would start a thread here to end the executor, which the interpreter refuses when it is
         # ending itself; closing the loop lets the executor's threads end on their own.
+        loop.run_until_complete(_end())
         asyncio.set_event_loop(None)
         loop.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables.config import merge_configs
 
@@ -17,7 +17,6 @@ from regnexe.identity import SessionKey, new_session_id
 from regnexe.messages import clean_content, text_of
 
 if TYPE_CHECKING:
-    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.runnables import RunnableConfig
 
 __all__ = ["RunRequest", "make_request"]
@@ -29,12 +28,18 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def _are_callbacks(value: Any) -> bool:
+    if isinstance(value, BaseCallbackManager):
+        return True
+    return isinstance(value, list) and all(isinstance(handler, BaseCallbackHandler) for handler in value)
+
+
 # What LangChain and LangGraph read from a config; with other types they fail in the middle of the run.
 _CONFIG_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "configurable": (lambda value: isinstance(value, Mapping), "a dict"),
     "metadata": (lambda value: isinstance(value, Mapping) and all(isinstance(k, str) for k in value), "a dict"),
     "tags": (lambda value: isinstance(value, list) and all(isinstance(tag, str) for tag in value), "a list of str"),
-    "callbacks": (lambda value: isinstance(value, list | BaseCallbackManager), "a list of callback handlers"),
+    "callbacks": (_are_callbacks, "a list of callback handlers or a callback manager"),
     "recursion_limit": (_is_count, "a positive int"),
     "max_concurrency": (_is_count, "a positive int"),
 }
