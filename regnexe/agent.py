@@ -92,6 +92,7 @@ class RegnexeAgent:
 
         Raises:
             InvalidInput: an argument cannot work; `InvalidSessionId` for an id. Nothing was stored.
+            CheckpointerError: the checkpointer failed before the run began. Nothing was stored.
             PendingApprovalError: the session waits for a decision. Nothing was stored.
             AgentClosed: the agent was closed.
             LoopError: the checkpointer cannot serve this event loop.

@@ -5,9 +5,13 @@ RegnexeError
 │   └── UnknownVendor                    no such model vendor
 ├── InvalidInput (ValueError)            one call was given something that cannot work
 │   └── InvalidSessionId                 an app, user or session id is not usable
+├── InvalidDocument (ValueError)         a stored session cannot be read
 ├── AgentClosed                          the agent was closed before or during the call
 ├── LoopError                            the call was made from an event loop that can't serve it
+├── CheckpointerError                    the checkpointer failed before the run began
 ├── PendingApprovalError                 the session waits for a decision, not for a message
+├── ModelCallRefused (ValueError)        a request was not sent: the model does not take what is in it
+├── AnswerCutOff (ConnectionError)       a streamed answer stopped before its end
 └── RunFailed                            a run ended without an answer (see `raise_for_status`)
     ├── RunCancelled                     it was cancelled
     ├── RunInterrupted                   it waits for a decision
@@ -17,22 +21,28 @@ RegnexeError
 
 Misuse raises at once, before anything is stored. What happens to a run itself (a provider that is
 down, a limit) comes back as `AgentResult.status` with the exception in `AgentResult.error`.
+
+Each of them can be pickled and copied, attributes included; as always in Python, `__cause__` stays behind.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "AgentClosed",
+    "AnswerCutOff",
+    "CheckpointerError",
     "ConfigurationError",
+    "InvalidDocument",
     "InvalidInput",
     "InvalidSessionId",
     "InvalidToolCalls",
     "LoopError",
+    "ModelCallRefused",
     "PendingApprovalError",
     "RegnexeError",
     "RunCancelled",
@@ -46,6 +56,10 @@ __all__ = [
 
 class RegnexeError(Exception):
     """Base class of every exception that Regnexe raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own would call the class with the message alone, and so without its keyword-only attributes.
+        return _rebuilt, (type(self), self.args), self.__dict__
 
 
 class ConfigurationError(RegnexeError, ValueError):
@@ -84,12 +98,41 @@ class InvalidSessionId(InvalidInput):
         self.value = value
 
 
+class InvalidDocument(RegnexeError, ValueError):
+    """A stored session cannot be read; the message says why, and `__cause__` holds pydantic's own account.
+
+    It is damaged, or a newer version wrote it. It is never taken for an empty session.
+    """
+
+
 class AgentClosed(RegnexeError, RuntimeError):
     """The agent was closed; build a new one to go on with its sessions."""
 
 
 class LoopError(RegnexeError, RuntimeError):
     """The call was made from an event loop that cannot serve it; the message says which can."""
+
+
+class CheckpointerError(RegnexeError):
+    """The checkpointer failed before the run began, and nothing was stored; `__cause__` is its own exception."""
+
+
+class ModelCallRefused(RegnexeError, ValueError):
+    """A request was not sent, since the model does not take what is in it.
+
+    Attributes:
+        model: the model's name.
+        kind: what it does not take: a type of content block, for example `"image"`, or `"response_format"`.
+    """
+
+    def __init__(self, message: str, *, model: str, kind: str) -> None:
+        super().__init__(message)
+        self.model = model
+        self.kind = kind
+
+
+class AnswerCutOff(RegnexeError, ConnectionError):
+    """A streamed answer stopped before its end; what had come of it is not an answer."""
 
 
 class PendingApprovalError(RegnexeError):
@@ -119,7 +162,7 @@ class RunInterrupted(RunFailed):
 
 
 class InvalidToolCalls(RunFailed):
-    """The model called tools with arguments that are no JSON or were cut off, and did so again when told.
+    """The model kept calling tools with arguments that are no JSON, cannot be stored, or were cut off.
 
     Attributes:
         tools: the names of the tools it called.
@@ -144,3 +187,9 @@ class RunTimeout(RunLimited):
     def __init__(self, message: str, *, seconds: float) -> None:
         super().__init__(message)
         self.seconds = seconds
+
+
+def _rebuilt(kind: type[RegnexeError], args: tuple[Any, ...]) -> RegnexeError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error

@@ -4,6 +4,16 @@ Order within a run: `AgentStarted` first and `AgentCompleted` last, each exactly
 `LlmStart` is followed by its `LlmDelta`s (streams only) and its `LlmEnd`; every `ToolCalled` by its
 `ToolResult`. What happens inside a sub-agent lies between the `ToolCalled` and the `ToolResult` that name
 it, and carries its name in `path`. Parallel tool calls interleave; `sequence` is the order of happening.
+
+Messages, arguments and pending values are copies: to change them changes neither the run nor its log. All who get
+an event share its copies, and the events of one run may share those of a message. Exceptions are the objects
+themselves, and so is an argument of a class that cannot be copied.
+
+A call that never reaches a tool tells neither `ToolCalled` nor `ToolResult`: the model named a tool that does not
+exist, or wrote arguments that are no JSON. It stands in the `tool_calls` or `invalid_tool_calls` of the
+`LlmEnd`, and its error result among the `messages` of the next `LlmStart`. Arguments that do not fit the tool's
+parameters do tell both, with the error. The `content` of such a `ToolResult` is the exception's own text; what the
+model reads is LangChain's wording of it.
 """
 
 from __future__ import annotations
@@ -86,7 +96,7 @@ class LlmStart(_Event):
     Attributes:
         call_id: the same in the `LlmDelta`s and the `LlmEnd` of this call.
         purpose: what the call is for: `answer`, or `summarization` when a compaction asks for a summary.
-        messages: exactly what is sent, without the system prompt.
+        messages: exactly what is sent, without the system prompt; copies (see above).
         system_prompt: the system prompt as sent, "" if there is none.
     """
 
@@ -118,7 +128,7 @@ class LlmEnd(_Event):
 
     Attributes:
         message: the model's message, None when the call failed.
-        usage: the tokens of this one call.
+        usage: the tokens of this one call, 0 where the provider reported no figure.
         error: the exception that the call raised, None when it succeeded.
         purpose: as in the `LlmStart` of this call.
     """
@@ -154,7 +164,7 @@ class ToolResult(_Event):
     """A tool ended.
 
     Attributes:
-        content: its result as the model will read it, or the error's text.
+        content: its result as the model will read it, or the exception's text, which the model gets in other words.
         error: the exception that it raised, None when it returned. A tool that asks for approval has
             not ended: no `ToolResult` comes until it is resumed.
     """

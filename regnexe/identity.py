@@ -23,7 +23,7 @@ def new_session_id() -> str:
     return uuid.uuid4().hex
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, order=True)  # no slots: a document's unknown fields stay on it (see `Session`)
 class SessionKey:
     """The identity of one conversation: which app, which user, which session.
 

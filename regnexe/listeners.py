@@ -8,10 +8,12 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from langchain_core.messages import AIMessage, BaseMessage
 
+from regnexe.errors import ConfigurationError
 from regnexe.events import (
     AgentCompleted,
     AgentStarted,
@@ -23,8 +25,10 @@ from regnexe.events import (
     ToolCalled,
     ToolResult,
 )
+from regnexe.json_values import safe_repr, safe_str, to_json
 from regnexe.messages import text_of
-from regnexe.results import PendingApproval, Usage
+from regnexe.results import Usage
+from regnexe.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +63,10 @@ class AbstractEventListener(ABC):
 
 
 class ConsoleEventListener(AbstractEventListener):
-    """Prints what happens in a run, indented by sub-agent.
+    r"""Prints what happens in a run, indented by sub-agent.
+
+    What models, tools and users wrote cannot steer the terminal: control characters, escape sequences and
+    marks that turn the order of reading round are shown as `\x1b` or `\u202e`.
 
     Args:
         llm_events: print model calls and their answers, not only tools.
@@ -67,6 +74,9 @@ class ConsoleEventListener(AbstractEventListener):
         system_prompt: print the system prompt of each model call.
         content_length: longest text that is printed whole, in characters; None for no limit.
         console: where to print; a console on standard output by default.
+
+    Raises:
+        ConfigurationError: the length is no whole number from 0 up, or the console is none of rich's.
     """
 
     def __init__(
@@ -78,6 +88,12 @@ class ConsoleEventListener(AbstractEventListener):
         content_length: int | None = 500,
         console: Console | None = None,
     ) -> None:
+        if content_length is not None and not (type(content_length) is int and content_length >= 0):
+            raise ConfigurationError(
+                f"content_length must be a whole number of characters from 0 up, or None, got {content_length!r}"
+            )
+        if console is not None:
+            _check_console(console)
         self._llm_events = llm_events
         self._token_usage = token_usage
         self._system_prompt = system_prompt
@@ -108,14 +124,14 @@ class ConsoleEventListener(AbstractEventListener):
             case LlmEnd():
                 return self._answer(event)
             case ToolCalled():
-                arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
+                arguments = ", ".join(f"{key}={safe_repr(value)}" for key, value in event.arguments.items())
                 return [("cyan", f"→ {event.name}({self._clip(arguments)})")]
             case ToolResult(error=None):
                 return [("green", f"← {event.name}: {self._clip(event.content)}")]
             case ToolResult():
                 return [("red", f"✗ {event.name}: {self._clip(event.content)}")]
             case ApprovalRequested():
-                return [("yellow", f"? {event.name} waits for a decision: {self._clip(str(event.pending.value))}")]
+                return [("yellow", f"? {event.name} waits for a decision: {self._clip(safe_str(event.pending.value))}")]
             case AgentCompleted():
                 return self._end(event)
             case _:
@@ -123,8 +139,8 @@ class ConsoleEventListener(AbstractEventListener):
 
     def _answer(self, event: LlmEnd) -> list[tuple[str, str]]:
         if event.error is not None:
-            return [("red", f"✗ {event.name}: {type(event.error).__name__}: {self._clip(str(event.error))}")]
-        text = text_of(event.message) if event.message else ""
+            return [("red", f"✗ {event.name}: {type(event.error).__name__}: {self._clip(safe_str(event.error))}")]
+        text = _text_of(event.message) if event.message else ""
         style = "" if event.purpose == "answer" else "dim"
         lines = [(style, f"“{self._clip(text)}”")] if text else []
         if self._token_usage:
@@ -135,7 +151,7 @@ class ConsoleEventListener(AbstractEventListener):
         style = "bold green" if event.error is None else "bold red"
         line = f"■ {event.status}"
         if event.error is not None:
-            line += f": {type(event.error).__name__}: {self._clip(str(event.error))}"
+            line += f": {type(event.error).__name__}: {self._clip(safe_str(event.error))}"
         if self._token_usage:
             usage = event.usage
             calls = f"{_count(usage.model_calls, 'model call')}, {_count(usage.tool_calls, 'tool call')}"
@@ -156,6 +172,8 @@ class ConsoleEventListener(AbstractEventListener):
 
         if self._console is None:
             self._console = Console()
+        # A name may hold a newline, which would let it write a line of its own.
+        line = printable(" ".join(line.splitlines()))
         encoding = self._console.encoding
         # Not every terminal can show every character; one that it can't must not stop the rest.
         shown = line.translate(_ASCII).encode(encoding, "replace").decode(encoding) if _is_narrow(encoding) else line
@@ -167,14 +185,19 @@ class JsonLinesEventListener(AbstractEventListener):
     """Appends each event to a file as one line of JSON.
 
     A line holds `type`, `name`, the ids, `sequence`, `time`, `path` and what the event itself tells;
-    messages sent to the model are counted, not copied. Streamed pieces are left out.
+    messages sent to the model are counted, not copied. Streamed pieces are left out. What JSON has no form for,
+    such as NaN, bytes or a lone surrogate in a tool's arguments, is written as in a `Session`'s JSON.
 
     Args:
-        path: the file; made when it is not there, never truncated.
+        path: the file; made when it is not there, never truncated. A relative path is meant from the directory
+            that is the current one now.
+
+    Raises:
+        ConfigurationError: the path is empty, a directory, or in a directory that is not there.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
+        self._path = _file_path(path)
         self._lock = threading.Lock()
 
     def should_handle(self, event_type: EventType) -> bool:
@@ -183,9 +206,7 @@ class JsonLinesEventListener(AbstractEventListener):
 
     async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
         """Append one event."""
-        line = json.dumps(_as_json(data), ensure_ascii=False, default=repr) + "\n"
-        # A lone surrogate becomes \udXXX, which is its JSON escape.
-        encoded = line.encode("utf-8", "backslashreplace")
+        encoded = (json.dumps(_as_json(data), ensure_ascii=False, allow_nan=False) + "\n").encode()
         # One small append; a thread hop would cost more than the write.
         with self._lock, open(self._path, "ab") as file:  # noqa: ASYNC230
             file.write(encoded)
@@ -207,25 +228,53 @@ def _count(number: int, noun: str) -> str:
 
 
 def _tokens(usage: Usage) -> str:
+    if not usage.total_tokens:
+        return "tokens not reported"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
 
 
 def _as_json(event: Event) -> dict[str, Any]:
-    return {"type": event.type.value, **{field.name: _value(getattr(event, field.name)) for field in fields(event)}}
+    return {"type": event.type.value, **{field.name: _field(event, field.name) for field in fields(event)}}
 
 
-def _value(value: Any) -> Any:
+def _field(event: Event, name: str) -> Any:
+    value = getattr(event, name)
     match value:
-        case BaseException():
-            return {"type": type(value).__name__, "message": str(value)}
-        case AIMessage():
-            return {"text": text_of(value), "tool_calls": value.tool_calls}
-        case Usage() | PendingApproval():
-            return {field.name: _value(getattr(value, field.name)) for field in fields(value)}
-        case [BaseMessage(), *_]:
-            return len(value)
-        case _ if hasattr(value, "isoformat"):
+        case datetime():
             return value.isoformat()
+        case BaseException():
+            return {"type": type(value).__name__, "message": to_json(safe_str(value))}
+        case AIMessage():
+            return {"text": to_json(_text_of(value)), "tool_calls": to_json(value.tool_calls)}
+        case tuple():
+            return len(value) if name == "messages" else to_json(list(value))
         case _:
-            return value
+            return to_json(value)
+
+
+def _text_of(message: BaseMessage) -> str:
+    try:
+        return text_of(message)
+    except Exception:  # content that no constructor would have let in
+        return safe_repr(message.content)
+
+
+def _check_console(console: object) -> None:
+    from rich.console import Console
+
+    if not isinstance(console, Console):
+        raise ConfigurationError(f"console must be a rich.console.Console, got {safe_repr(console)}")
+
+
+def _file_path(path: object) -> str:
+    if not isinstance(path, str | os.PathLike) or not isinstance(name := os.fspath(path), str):
+        raise ConfigurationError(f"path must be the path of a file (text or a Path), got {safe_repr(path)}")
+    if not name or "\0" in name:
+        raise ConfigurationError(f"path must name a file, got {name!r}")
+    found = os.path.abspath(name)
+    if os.path.isdir(found):
+        raise ConfigurationError(f"{found!r} is a directory; name a file in it, for example 'events.jsonl'")
+    if not os.path.isdir(folder := os.path.dirname(found)):
+        raise ConfigurationError(f"{folder!r}, the directory of {name!r}, is not there; make it first")
+    return found

@@ -6,15 +6,26 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["clean_content", "clean_text", "history_faults", "is_blank", "text_of"]
+__all__ = [
+    "clean_content",
+    "clean_text",
+    "has_lone_surrogate",
+    "history_faults",
+    "is_blank",
+    "is_json",
+    "is_tool_name",
+    "text_of",
+]
 
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
+_NO_TEXT = {bool, bytes, float, int, type(None)}
 _NO_ANSWER = {"text", "reasoning", "thinking", "redacted_thinking"}
 
 
@@ -36,7 +47,7 @@ def clean_text(text: str) -> str:
 
     No database, and no JSON on the wire, takes a lone surrogate.
     """
-    return _LONE_SURROGATE.sub(REPLACEMENT, text)
+    return text if text.isascii() else _LONE_SURROGATE.sub(REPLACEMENT, text)
 
 
 def clean_content(content: Any) -> Any:
@@ -52,12 +63,45 @@ def clean_content(content: Any) -> Any:
             return content
 
 
+def has_lone_surrogate(content: Any) -> bool:
+    """Return whether `clean_content` would change the content.
+
+    Raises:
+        RecursionError: the content holds itself, or is nested hundreds deep.
+    """
+    match content:
+        case str():
+            return not content.isascii() and _LONE_SURROGATE.search(content) is not None
+        case list() | tuple():
+            return any(has_lone_surrogate(part) for part in content if type(part) not in _NO_TEXT)
+        case dict():
+            return any(has_lone_surrogate(key) or has_lone_surrogate(part) for key, part in content.items())
+        case _:
+            return False
+
+
+def is_tool_name(name: str) -> bool:
+    """Return whether providers take this as the name of a tool: ^[a-zA-Z0-9_-]{1,64}$, OpenAI's rule."""
+    return _TOOL_NAME.fullmatch(name) is not None
+
+
+def is_json(value: Any) -> bool:
+    """Return whether JSON can express the value."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
     """Return what a chat-completions provider would refuse in this history; empty when it is valid.
 
     The rules are those of OpenAI-compatible providers: every tool call is answered by tool messages
     that follow it at once, every tool message answers such a call, call ids are present and unique in
-    the whole history, arguments are valid JSON, and no message of the model is blank.
+    the whole history, names of tools match ^[a-zA-Z0-9_-]{1,64}$, arguments are valid JSON, and no
+    message of the model is blank. One more is that of all the others (Anthropic's and Google's clients,
+    many chat templates of open models): system messages come first.
     """
     faults: list[str] = []
     seen: set[str] = set()
@@ -70,15 +114,12 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
             continue
         faults += _unanswered(open_calls, index)
         open_calls = {}
+        if isinstance(message, SystemMessage) and index and not isinstance(messages[index - 1], SystemMessage):
+            faults.append(f"messages[{index}] is a system message that does not come first")
         if not isinstance(message, AIMessage):
             continue
-        if is_blank(message):
-            faults.append(f"messages[{index}] is an assistant message with neither content nor tool calls")
-        for call in message.invalid_tool_calls:
-            faults.append(f"messages[{index}] calls {call['name']!r} with arguments that are not valid JSON")
-        for call_id, fault in _calls(message, index):
-            if fault:
-                faults.append(fault)
+        faults += _assistant_faults(message, index)
+        for call_id in _call_ids(message):
             if call_id in seen:
                 faults.append(f"messages[{index}] repeats the tool call id {call_id!r}")
             seen.add(call_id)
@@ -86,24 +127,25 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
     return faults + _unanswered(open_calls, len(messages))
 
 
-def _calls(message: AIMessage, index: int) -> list[tuple[str, str | None]]:
-    found: list[tuple[str, str | None]] = []
+def _assistant_faults(message: AIMessage, index: int) -> list[str]:
+    faults: list[str] = []
+    if is_blank(message):
+        faults.append(f"messages[{index}] is an assistant message with neither content nor tool calls")
+    for broken in message.invalid_tool_calls:
+        faults.append(f"messages[{index}] calls {broken['name']!r} with arguments that are not valid JSON")
     for call in message.tool_calls:
-        fault = None
+        if not is_tool_name(call["name"]):
+            faults.append(f"messages[{index}] calls {call['name']!r}, which does not match ^[a-zA-Z0-9_-]{{1,64}}$")
         if not call["id"]:
-            fault = f"messages[{index}] calls {call['name']!r} without a call id"
-        elif not _is_json(call["args"]):
-            fault = f"messages[{index}] calls {call['name']!r} with arguments that JSON cannot express"
-        found.append((call["id"] or "", fault))
-    return found + [(call["id"], None) for call in message.invalid_tool_calls if call["id"]]
+            faults.append(f"messages[{index}] calls {call['name']!r} without a call id")
+        elif not is_json(call["args"]):
+            faults.append(f"messages[{index}] calls {call['name']!r} with arguments that JSON cannot express")
+    return faults
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _call_ids(message: AIMessage) -> list[str]:
+    invalid = [call["id"] for call in message.invalid_tool_calls if call["id"]]
+    return [call["id"] or "" for call in message.tool_calls] + invalid
 
 
 def _unanswered(open_calls: dict[str, None], index: int) -> list[str]:

@@ -36,7 +36,9 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a run, or one model call, used; sub-agents included. Figures are the provider's own.
+    """What a run, or one model call, used; sub-agents included.
+
+    Figures are the provider's own; one that it does not report counts as 0.
 
     Attributes:
         model_calls: how often a model was called, failed calls included.

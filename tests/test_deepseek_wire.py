@@ -15,8 +15,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from pydantic import BaseModel, SecretStr
 
 from regnexe import RegnexeAgent, RegnexeAgentBuilder, RunStatus
+from regnexe.errors import ModelCallRefused
 from regnexe.models.deepseek import DeepSeekChatModel
-from regnexe.models.failures import ModelCallRefused
 from regnexe.testing import DeepSeekServer
 from regnexe.testing.deepseek import DeepSeekRequest, Reply, Rules, Wire, WireCall, wire_call
 

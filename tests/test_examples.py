@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from regnexe.testing.deepseek import DeepSeekRequest, DeepSeekServer, Reply, wire_call
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "readme"
 
@@ -45,9 +48,15 @@ KEY_LINES = {
 }
 
 
-def output_of(name: str, directory: Path) -> str:
-    unset = ("DEEPSEEK_API_KEY", "DEEPSEEK_KEY", "FORCE_COLOR")
-    env = {key: value for key, value in os.environ.items() if key not in unset}
+NOTICE = (
+    "regnexe: no key for deepseek: set the environment variable DEEPSEEK_API_KEY (or DEEPSEEK_KEY); "
+    "the offline model answers until then\n"
+)
+
+
+def output_of(name: str, directory: Path, **variables: str) -> str:
+    unset = ("DEEPSEEK_API_KEY", "DEEPSEEK_KEY", "DEEPSEEK_BASE_URL", "FORCE_COLOR")
+    env = {key: value for key, value in os.environ.items() if key not in unset} | variables
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         cwd=directory,
@@ -58,7 +67,7 @@ def output_of(name: str, directory: Path) -> str:
         timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
+    assert ran.stderr == ("" if variables else NOTICE)
     assert [*directory.iterdir()] == []
     return ran.stdout
 
@@ -93,5 +102,44 @@ def test_slow_tools_run_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KEY_LINES))
-def test_an_example_says_what_to_change_for_a_real_model(name: str) -> None:
-    assert '(Vendor.DEEPSEEK, "deepseek-v4-flash")' in (EXAMPLES / name).read_text(encoding="utf-8")
+def test_an_example_uses_a_real_model_when_there_is_a_key_and_says_so(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    assert '(Vendor.DEEPSEEK, "deepseek-flash", fallback="offline")' in text
+    assert "uses DeepSeek when `DEEPSEEK_API_KEY` is set" in text
+
+
+def answer(request: DeepSeekRequest) -> Reply:
+    """Answer as a model would that looks the weather up, remembers it, and sums up when asked to."""
+    newest = request.messages[-1]
+    text = str(newest["content"])
+    if newest["role"] == "tool":
+        return Reply(f"It is fine: {text}", reasoning="The tool has answered.")
+    if "<messages>" in text:
+        return Reply("They asked for the weather in several cities.", reasoning="To be short.")
+    if city := re.search(r"Check today's weather in (\w+)", text):
+        return Reply(reasoning="I need the weather.", tool_calls=[wire_call("get_weather", city=city[1])])
+    seen = [m for m in request.messages if m["role"] == "tool"]
+    return Reply(f"You know {len(seen)} forecast(s).", reasoning="It was looked up before.")
+
+
+def test_the_memory_example_runs_on_deepseeks_wire_with_nothing_changed_but_the_address(tmp_path: Path) -> None:
+    with DeepSeekServer(answer) as server:
+        output = output_of(
+            "07_three_layer_memory.py", tmp_path, DEEPSEEK_API_KEY="sk-test", DEEPSEEK_BASE_URL=server.base_url
+        )
+    assert server.errors == []
+    at = -1
+    for line in (
+        "Turn 1, thread readme:reader:07-memory-a:",
+        "AIMessage: get_weather({'city': 'Beijing'})",
+        "AIMessage: It is fine: Beijing: sunny, 22 C, excellent air quality.",
+        "Turn 2, thread readme:reader:07-memory-a:",
+        "AIMessage: You know 1 forecast(s).",
+        "Another session, thread readme:reader:07-memory-b:",
+        "AIMessage: You know 0 forecast(s).",
+        "== AsyncSqliteSaver",
+        "AIMessage: You know 1 forecast(s).",
+        "London: 16 messages in the log, 7 sent to the model",
+    ):
+        at = output.index(line, at + 1)
+    assert "sk-test" not in output

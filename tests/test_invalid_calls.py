@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -113,3 +114,56 @@ async def test_broken_calls_of_an_imported_history_never_reach_the_model_as_they
     config: Any = {"configurable": {"thread_id": "default:default:s"}}
     await agent.graph.aupdate_state(config, {"messages": [HumanMessage("x"), broken()]}, as_node="model")
     assert (await agent.ainvoke("go on", session_id="s")).final_text == "fine"
+
+
+# --- names and ids that no provider takes ---
+
+
+NAMES = ["multi_tool_use.parallel", "functions.get_weather", "", "天气", "x" * 65, "get weather", "a\n"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_tool_name_that_no_provider_takes_back_stays_in_the_log_and_not_in_the_view(
+    saver: Any, name: str
+) -> None:
+    weather = Weather()
+    made_up: Any = {"name": name, "args": {}, "id": "c1", "type": "tool_call"}
+    model = ScriptedChatModel([AIMessage("", tool_calls=[made_up]), "Sorry.", "fine"])
+    agent = build(weather, model, saver)
+    result = await agent.ainvoke("Weather?", session_id="s")
+    assert (result.status, result.final_text, result.error) == (RunStatus.COMPLETED, "Sorry.", None)
+    called, told = result.messages[1:3]
+    assert isinstance(called, AIMessage) and called.tool_calls[0]["name"] == name
+    assert isinstance(told, ToolMessage) and told.status == "error"
+    again = await agent.ainvoke("next", session_id="s")
+    assert again.final_text == "fine"
+    seen = view(model)[1]
+    assert isinstance(seen, AIMessage)
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", seen.tool_calls[0]["name"])
+    assert [m.text for m in view(model)] == ["Weather?", "", told.text, "Sorry.", "next"]
+
+
+@pytest.mark.parametrize("id", [None, ""])
+async def test_a_call_without_an_id_gets_one_and_its_tool_runs_once(saver: Any, id: str | None) -> None:
+    weather = Weather()
+    calls: Any = [
+        {"name": "get_weather", "args": {"city": city}, "id": id, "type": "tool_call"} for city in ("Rome", "Oslo")
+    ]
+    model = ScriptedChatModel([AIMessage("", tool_calls=calls), "Sunny.", "fine"])
+    agent = build(weather, model, saver)
+    result = await agent.ainvoke("Weather?", session_id="s")
+    assert (result.status, result.final_text, result.error) == (RunStatus.COMPLETED, "Sunny.", None)
+    assert sorted(weather.cities) == ["Oslo", "Rome"]
+    assert sorted(m.text for m in result.messages if isinstance(m, ToolMessage)) == ["Oslo: sunny", "Rome: sunny"]
+    assert (await agent.ainvoke("next", session_id="s")).final_text == "fine"
+
+
+async def test_a_call_that_repeats_an_id_of_its_message_runs_and_gets_its_own_result(saver: Any) -> None:
+    weather = Weather()
+    model = ScriptedChatModel(
+        [broken({"name": "get_weather", "args": {"city": "Rome"}, "id": "b1", "type": "tool_call"}), "Sunny.", "fine"]
+    )
+    agent = build(weather, model, saver)
+    result = await agent.ainvoke("Weather?", session_id="s")
+    assert (result.status, weather.cities) == (RunStatus.COMPLETED, ["Rome"])
+    assert sorted(m.status for m in result.messages if isinstance(m, ToolMessage)) == ["error", "success"]

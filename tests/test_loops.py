@@ -18,7 +18,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite.aio import AsyncSqliteStore
 
-from regnexe import LoopError, RegnexeAgent, RegnexeAgentBuilder, RunStatus
+from regnexe import CheckpointerError, LoopError, RegnexeAgent, RegnexeAgentBuilder, RunStatus
 from regnexe.testing import ScriptedChatModel
 
 if TYPE_CHECKING:
@@ -243,6 +243,19 @@ def test_a_process_ends_by_itself_when_nobody_closed_the_agent(tmp_path: Path) -
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "completed\n"), done.stderr
+
+
+async def test_a_checkpointer_that_was_closed_or_cannot_be_read_is_named_before_the_run_begins(tmp_path: Path) -> None:
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        agent = build(saver)
+        await agent.ainvoke("x", session_id="s")
+    with pytest.raises(CheckpointerError, match="If it was closed: keep its `async with` open") as caught:
+        await agent.ainvoke("y", session_id="s")
+    assert caught.value.__cause__ is not None
+    (tmp_path / "no.db").write_text("this is no database, and long enough to be none " * 50)
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "no.db")) as saver:
+        with pytest.raises(CheckpointerError, match="nothing was stored: DatabaseError: file is not a database"):
+            await build(saver).ainvoke("x")
 
 
 def test_a_process_ends_without_a_word_when_the_agent_was_local_to_a_function(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from langchain_deepseek import ChatDeepSeek
 from pydantic import SecretStr
 
 from regnexe import RegnexeAgent, RegnexeAgentBuilder, RunFailed, RunStatus, chat_model
-from regnexe.models.failures import AnswerCutOff, ModelSource, explained
+from regnexe.errors import AnswerCutOff
+from regnexe.models.failures import ModelSource, explained
 from regnexe.testing import DeepSeekServer, RecordingListener
 from regnexe.testing.deepseek import Fault, Rules
 from regnexe.testing.deepseek.errors import error_answer

@@ -69,10 +69,11 @@ def test_every_block_says_what_it_is() -> None:
     assert TEXT.count("```") == 2 * len(blocks())
 
 
-def test_the_two_commands_are_there_and_nothing_else_is() -> None:
+def test_the_commands_are_there_and_nothing_else_is() -> None:
     assert [block.text for block in blocks() if block.language == "console"] == [
         "pip install -e . && regnexe demo\n",
         'pip install -e ".[dev]" && pytest\n',
+        "regnexe chat --plugin plugins/weather --db sessions.db --session s1\n",
     ]
 
 

@@ -1,6 +1,7 @@
 """One agent with several tools; the model calls them side by side and answers from all of them.
 
-Run it with `python examples/readme/01_multi_tool.py`. It needs no key and no network.
+Run it with `python examples/readme/01_multi_tool.py`. It uses DeepSeek when `DEEPSEEK_API_KEY` is set; without a key it
+needs no network either.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ def running_pace(distance_km: float, minutes: float) -> str:
 async def main() -> None:
     async with (
         RegnexeAgentBuilder()
-        .with_default_model(Vendor.OFFLINE, "demo")  # DeepSeek: (Vendor.DEEPSEEK, "deepseek-v4-flash")
+        .with_default_model(Vendor.DEEPSEEK, "deepseek-flash", fallback="offline")
         .with_plugin(WeatherPlugin())
         .with_tool(sunrise, running_pace)
         .with_event_listener(ConsoleEventListener(token_usage=False))

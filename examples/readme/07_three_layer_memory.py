@@ -1,6 +1,7 @@
 """What a session remembers: within a process, across restarts, and when it grows long.
 
-Run it with `python examples/readme/07_three_layer_memory.py`. It needs no key and no network.
+Run it with `python examples/readme/07_three_layer_memory.py`. It uses DeepSeek when `DEEPSEEK_API_KEY` is set; without
+a key it needs no network either.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from regnexe import (
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "weather"))
 from weather_plugin import WeatherPlugin
 
-MODEL = (Vendor.OFFLINE, "demo")  # with a key for DeepSeek: (Vendor.DEEPSEEK, "deepseek-v4-flash")
+MODEL = chat_model(Vendor.DEEPSEEK, "deepseek-flash", fallback="offline")
 
 FIRST = "Check today's weather in Beijing and tell me if it's good for outdoor running."
 SECOND = (
@@ -39,7 +40,7 @@ SECOND = (
 
 async def within_a_process() -> None:
     print("== The default checkpointer: in memory ==")
-    agent = RegnexeAgentBuilder().with_default_model(*MODEL).with_plugin(WeatherPlugin()).build()
+    agent = RegnexeAgentBuilder().with_model(MODEL).with_plugin(WeatherPlugin()).build()
 
     # Turn 1: the tool is called.
     result1 = await agent.ainvoke(FIRST, app_id="readme", user_id="reader", session_id="07-memory-a")
@@ -62,7 +63,7 @@ async def across_restarts(directory: str) -> None:
         async with AsyncSqliteSaver.from_conn_string(f"{directory}/sessions.db") as checkpointer:
             agent = (
                 RegnexeAgentBuilder()
-                .with_default_model(*MODEL)
+                .with_model(MODEL)
                 .with_plugin(WeatherPlugin())
                 .with_checkpointer(checkpointer)
                 .build()
@@ -86,7 +87,7 @@ class SentMessages(AbstractEventListener):
 async def when_it_grows_long() -> None:
     print("== SummarizationMiddleware: the log keeps every message, the model is sent fewer ==")
     summ = SummarizationMiddleware(
-        model=chat_model(*MODEL),
+        model=MODEL,
         backend=StateBackend(),
         trigger=("messages", 8),  # to see it soon; ("tokens", 60_000) is more like it in a service
         keep=("messages", 4),
@@ -94,7 +95,7 @@ async def when_it_grows_long() -> None:
     sent = SentMessages()
     agent = (
         RegnexeAgentBuilder()
-        .with_default_model(*MODEL)
+        .with_model(MODEL)
         .with_plugin(WeatherPlugin())
         .with_middleware(summ)
         .with_event_listener(sent)

@@ -11,15 +11,15 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
-from regnexe.models.offline_text import token_estimate
+from regnexe.tokens import estimate_tokens
 
 __all__ = ["estimated_usage", "message_chunks"]
 
 
 def estimated_usage(messages: Sequence[BaseMessage], tools: Sequence[Any], reply: AIMessage) -> UsageMetadata:
     """Return about what a provider would count: a quarter of a token an ASCII character, one any other."""
-    sent = sum(_tokens(message) for message in messages) + (token_estimate(_json(tools)) if tools else 0)
-    received = max(1, _tokens(reply))
+    sent = estimate_tokens(messages) + (estimate_tokens(_json(tools)) if tools else 0)
+    received = max(1, estimate_tokens([reply]))
     return UsageMetadata(input_tokens=sent, output_tokens=received, total_tokens=sent + received)
 
 
@@ -56,11 +56,6 @@ def _call_chunks(message: AIMessage) -> Iterator[ToolCallChunk]:
     for index, (name, arguments, call_id) in enumerate(calls):
         yield tool_call_chunk(name=name, args="", id=call_id, index=index)
         yield tool_call_chunk(name=None, args=arguments, id=None, index=index)
-
-
-def _tokens(message: BaseMessage) -> int:
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    return token_estimate(message.text) + sum(token_estimate(call["name"] + _json(call["args"])) for call in calls)
 
 
 def _json(value: Any) -> str:

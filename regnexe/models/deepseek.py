@@ -18,8 +18,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_deepseek import ChatDeepSeek
 from pydantic import SecretStr, model_validator
 
+from regnexe.errors import AnswerCutOff
 from regnexe.models.deepseek_wire import fit_messages, fit_payload
-from regnexe.models.failures import AnswerCutOff, ModelSource, explained
+from regnexe.models.failures import ModelSource, explained
 from regnexe.models.openai_clients import forget_openai_settings, on_every_loop
 
 __all__ = ["MODELS", "DeepSeekChatModel", "repaired"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from regnexe.models.failures import ModelCallRefused
+from regnexe.errors import ModelCallRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

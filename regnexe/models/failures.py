@@ -20,30 +20,10 @@ from langchain_core.exceptions import ContextOverflowError
 # Not in the package's `__all__`, but the class that it raises itself; the tests say so if that changes.
 from langchain_openai.chat_models.base import OpenAIContextOverflowError
 
-from regnexe.errors import RegnexeError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["AnswerCutOff", "ModelCallRefused", "ModelSource", "explained"]
-
-
-class ModelCallRefused(RegnexeError, ValueError):
-    """A request was not sent, since the model does not take what is in it.
-
-    Attributes:
-        model: the model's name.
-        kind: what it does not take: a type of content block, for example `"image"`, or `"response_format"`.
-    """
-
-    def __init__(self, message: str, *, model: str, kind: str) -> None:
-        super().__init__(message)
-        self.model = model
-        self.kind = kind
-
-
-class AnswerCutOff(RegnexeError, ConnectionError):
-    """A streamed answer stopped before its end; what had come of it is not an answer."""
+__all__ = ["ModelSource", "explained"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ __all__ = [
     "sentences",
     "stem",
     "terms",
-    "token_estimate",
 ]
 
 STOP_WORDS = frozenset(
@@ -186,12 +184,6 @@ def names(text: str) -> list[tuple[str, str]]:
         found.append((re.sub("['’]s$", "", text[start:stop]), preposition))
         end = stop
     return found + [(part, "") for part in _chinese_parts(text) if 2 <= len(part) <= 8]
-
-
-def token_estimate(text: str) -> int:
-    """Return about how many tokens a text is: a quarter of one an ASCII character, one any other."""
-    other = sum(1 for character in text if ord(character) > 127)
-    return other + math.ceil((len(text) - other) / 4)
 
 
 def _name_spans(text: str) -> Iterator[tuple[int, int]]:

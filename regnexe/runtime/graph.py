@@ -17,7 +17,10 @@ from langchain.agents.middleware.types import AgentMiddleware
 from langgraph.config import get_config
 
 from regnexe.errors import ConfigurationError
+from regnexe.messages import clean_text
 from regnexe.runtime.filesystem import LogKeepingFilesystem
+from regnexe.runtime.media_guard import MediaGuard
+from regnexe.runtime.storable import Storable
 from regnexe.runtime.tool_guard import ToolGuard
 from regnexe.runtime.view_guard import ViewGuard
 
@@ -96,7 +99,8 @@ def _middleware(
         create_summarization_middleware(parts.model, backend),
         ToolErrorMiddleware(_tool_error),
     ]
-    inner: list[AgentMiddleware[Any, Any, Any]] = [ToolGuard(parts.checkpointer.serde), ViewGuard()]
+    storable = Storable(parts.checkpointer.serde)
+    inner: list[AgentMiddleware[Any, Any, Any]] = [ToolGuard(storable), ViewGuard(storable), MediaGuard()]
     taken = {middleware.name for middleware in added}
     stack = [*(middleware for middleware in outer if middleware.name not in taken), *added, *inner]
     for middleware in stack:
@@ -118,7 +122,10 @@ class _NoHook(AgentMiddleware[Any, Any, Any]):
 
 
 def _tool_error(error: Exception, request: ToolCallRequest) -> str:
-    told = f"{type(error).__name__}: {error}"
+    try:
+        told = clean_text(f"{type(error).__name__}: {error}")
+    except Exception:  # an exception that cannot say what it is
+        told = type(error).__name__
     logger.warning("tool %r failed, and the model is told: %s", request.tool_call["name"], told)
     logger.debug("where tool %r failed", request.tool_call["name"], exc_info=error)
     return told

@@ -77,8 +77,8 @@ def invalid_calls(log: Sequence[BaseMessage]) -> InvalidToolCalls | None:
         return None
     tools = [call["name"] or "unknown" for call in last.invalid_tool_calls]
     return InvalidToolCalls(
-        f"the model called {', '.join(tools)} with arguments that are no valid JSON or were cut off by its token "
-        "limit, and did so again when told; raise the model's max_tokens, or ask for less at once",
+        f"the model called {', '.join(tools)} with arguments that are no valid JSON, cannot be stored, or were "
+        "cut off by its token limit, and did so again when told; raise the model's max_tokens, or ask for less at once",
         tools=tools,
     )
 

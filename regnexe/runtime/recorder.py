@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import AsyncCallbackHandler
-from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
+from langchain_core.messages import SystemMessage
 
 # Models stream only when a handler of this (private) type listens; tests say so if that changes.
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
@@ -25,8 +25,9 @@ from regnexe.events import (
     ToolCalled,
     ToolResult,
 )
-from regnexe.messages import text_of
+from regnexe.json_values import safe_str
 from regnexe.results import Usage
+from regnexe.runtime import callback_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -44,7 +45,6 @@ __all__ = ["RunRecorder", "StreamingRunRecorder"]
 SUBAGENT_TOOL = "task"
 """deepagents' tool that starts a sub-agent; its argument `subagent_type` names it."""
 
-
 ANSWER = "answer"
 """The purpose of a model call, unless LangChain's `lc_source` metadata names another."""
 
@@ -55,6 +55,9 @@ class RunRecorder(AsyncCallbackHandler):
     It is a callback handler because that is the cheapest way to follow a graph (about 1 to 3% of a
     turn, where LangGraph's event stream costs about 35%), and one source means that an awaited and a
     streamed run tell the same events in the same order.
+
+    What events carry is copied: nobody who gets one can change the run. LangChain logs and swallows what a
+    callback raises, so none may: `callback_data` reads whatever comes.
     """
 
     run_inline = True
@@ -73,6 +76,7 @@ class RunRecorder(AsyncCallbackHandler):
         self._silent = stream is None and not dispatcher
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        self._copies = callback_data.MessageCopies()
         self._sequence = 0
         self._ids = {
             "app_id": key.app_id,
@@ -98,7 +102,7 @@ class RunRecorder(AsyncCallbackHandler):
     async def completed(self, name: str, result: AgentResult) -> None:
         """Tell what waits for a decision, and that the run ended."""
         for approval in result.pending:
-            await self._tell(ApprovalRequested, name=name, pending=approval)
+            await self._tell(ApprovalRequested, name=name, pending=callback_data.pending_copied(approval))
         await self._tell(
             AgentCompleted,
             name=name,
@@ -122,18 +126,20 @@ class RunRecorder(AsyncCallbackHandler):
         """Tell that a model is about to be called."""
         self.usage += Usage(model_calls=1)
         about = {
-            "name": _model_name(serialized, metadata or {}, kwargs),
+            "name": callback_data.model_name(serialized, metadata, kwargs),
             "path": self._path(metadata),
             "call_id": str(run_id),
-            "purpose": (metadata or {}).get("lc_source", ANSWER),
+            "purpose": safe_str((metadata or {}).get("lc_source") or ANSWER),
         }
         self._models[run_id] = about
+        if self._silent:
+            return
         sent = messages[0] if messages else []
         await self._tell(
             LlmStart,
             **about,
-            messages=tuple(message for message in sent if not isinstance(message, SystemMessage)),
-            system_prompt="\n\n".join(text_of(message) for message in sent if isinstance(message, SystemMessage)),
+            messages=self._copies.of(message for message in sent if not isinstance(message, SystemMessage)),
+            system_prompt=callback_data.system_prompt_of(sent),
         )
 
     async def on_llm_new_token(
@@ -151,7 +157,7 @@ class RunRecorder(AsyncCallbackHandler):
         about = self._models.get(run_id)
         if self._stream is None or message is None or about is None or about["purpose"] != ANSWER:
             return
-        text, reasoning = text_of(message), _reasoning_of(message)
+        text, reasoning = callback_data.readable(message), callback_data.reasoning_of(message)
         if text or reasoning:
             await self._tell(
                 LlmDelta,
@@ -172,11 +178,11 @@ class RunRecorder(AsyncCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Tell the model's message, and count its tokens."""
-        message = getattr(response.generations[0][0], "message", None) if response.generations else None
-        answer = message if isinstance(message, AIMessage) else None
-        used = _tokens_of(answer)
+        answer = callback_data.answer_of(response)
+        used = callback_data.tokens_of(answer)
         self.usage += used
-        await self._model_ended(run_id, message=answer, usage=used, error=None)
+        shown = None if answer is None or self._silent else self._copies.of([answer])[0]
+        await self._model_ended(run_id, message=shown, usage=used, error=None)
 
     async def on_llm_error(
         self,
@@ -204,21 +210,23 @@ class RunRecorder(AsyncCallbackHandler):
     ) -> None:
         """Tell that a tool is about to run."""
         self.usage += Usage(tool_calls=1)
-        tool = serialized.get("name") or kwargs.get("name") or "tool"
-        arguments = dict(inputs or {})
+        tool = safe_str((serialized or {}).get("name") or kwargs.get("name") or "tool")
+        arguments = inputs if isinstance(inputs, dict) else {}
         path = self._path(metadata)
-        subagent = str(arguments["subagent_type"]) if tool == SUBAGENT_TOOL and "subagent_type" in arguments else None
+        starts = tool == SUBAGENT_TOOL and "subagent_type" in arguments
+        subagent = safe_str(arguments["subagent_type"]) if starts else None
         if subagent is not None:
-            self._subagents[_namespace(metadata)] = (*path, subagent)
+            self._subagents[callback_data.namespace(metadata)] = (*path, subagent)
         about = {
             "name": subagent or tool,
             "path": path,
-            "tool_call_id": kwargs.get("tool_call_id") or "",
+            "tool_call_id": safe_str(kwargs.get("tool_call_id") or ""),
             "tool": tool,
             "subagent": subagent,
         }
         self._tools[run_id] = about
-        await self._tell(ToolCalled, **about, arguments=arguments)
+        if not self._silent:
+            await self._tell(ToolCalled, **about, arguments=callback_data.copied(arguments))
 
     async def on_tool_end(
         self,
@@ -230,7 +238,7 @@ class RunRecorder(AsyncCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Tell a tool's result."""
-        await self._tool_ended(run_id, content=_content_of(output), error=None)
+        await self._tool_ended(run_id, content=callback_data.content_of(output), error=None)
 
     async def on_tool_error(
         self,
@@ -245,7 +253,7 @@ class RunRecorder(AsyncCallbackHandler):
         if isinstance(error, GraphBubbleUp):
             self._tools.pop(run_id, None)
             return
-        await self._tool_ended(run_id, content=f"{type(error).__name__}: {error}", error=error)
+        await self._tool_ended(run_id, content=f"{type(error).__name__}: {safe_str(error)}", error=error)
 
     async def _model_ended(self, run_id: UUID, **what: Any) -> None:
         if (about := self._models.pop(run_id, None)) is not None:
@@ -257,7 +265,7 @@ class RunRecorder(AsyncCallbackHandler):
 
     def _path(self, metadata: dict[str, Any] | None) -> tuple[str, ...]:
         # A sub-agent's nodes run in "<namespace of its task call>|<node>:<id>".
-        return self._subagents.get(_namespace(metadata).rpartition("|")[0], ())
+        return self._subagents.get(callback_data.namespace(metadata).rpartition("|")[0], ())
 
     async def _tell(self, kind: Callable[..., Event], **fields: Any) -> None:
         if self._silent:
@@ -286,38 +294,3 @@ class StreamingRunRecorder(RunRecorder, _StreamingCallbackHandler[Any]):
     def tap_output_iter(self, run_id: UUID, output: Iterator[Any]) -> Iterator[Any]:
         """Leave a runnable's output as it is: the pieces come by `on_llm_new_token`."""
         return output
-
-
-def _namespace(metadata: dict[str, Any] | None) -> str:
-    return str((metadata or {}).get("langgraph_checkpoint_ns", ""))
-
-
-def _model_name(serialized: dict[str, Any] | None, metadata: dict[str, Any], kwargs: dict[str, Any]) -> str:
-    parameters = kwargs.get("invocation_params") or {}
-    name = metadata.get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
-    return str(name or kwargs.get("name") or (serialized or {}).get("name") or "model")
-
-
-def _tokens_of(message: AIMessage | None) -> Usage:
-    counted = message.usage_metadata if message is not None else None
-    if counted is None:
-        return Usage()
-    return Usage(
-        input_tokens=counted["input_tokens"],
-        output_tokens=counted["output_tokens"],
-        cached_tokens=counted.get("input_token_details", {}).get("cache_read", 0) or 0,
-    )
-
-
-def _reasoning_of(message: BaseMessage) -> str:
-    reasoning = message.additional_kwargs.get("reasoning_content")
-    return reasoning if isinstance(reasoning, str) else ""
-
-
-def _content_of(output: Any) -> str:
-    if isinstance(output, ToolMessage):
-        return text_of(output)
-    update = getattr(output, "update", None)
-    if isinstance(update, dict):
-        return "\n".join(text_of(m) for m in update.get("messages") or () if isinstance(m, ToolMessage))
-    return str(output)

@@ -12,7 +12,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphRecursionError
 
-from regnexe.errors import PendingApprovalError, RunTimeout
+from regnexe.errors import CheckpointerError, PendingApprovalError, RegnexeError, RunTimeout
 from regnexe.messages import text_of
 from regnexe.results import AgentResult, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
@@ -152,6 +152,19 @@ class Runner:
 
     async def _settle(self, request: RunRequest) -> None:
         """Bring what an earlier run left half-way to its end, or refuse the message."""
+        try:
+            await self._settle_thread(request)
+        except RegnexeError:
+            raise
+        except Exception as error:
+            kind = type(self._graph.checkpointer).__name__
+            raise CheckpointerError(
+                f"the checkpointer ({kind}) failed before the run of session {request.key.thread_id!r} began, and "
+                f"nothing was stored: {type(error).__name__}: {error}. If it was closed: keep its `async with` open "
+                "for as long as the agent is used"
+            ) from error
+
+    async def _settle_thread(self, request: RunRequest) -> None:
         config = request.run_config()
         saver = cast("BaseCheckpointSaver[Any]", self._graph.checkpointer)
         if is_settled(await saver.aget_tuple(config)):

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelResponse
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
 from regnexe.compaction.view import clip_view, repair_view
-from regnexe.messages import clean_content
-from regnexe.runtime.invalid_calls import answers_for_invalid_calls, with_cut_off_calls_marked
+from regnexe.runtime.invalid_calls import (
+    answers_for_invalid_calls,
+    with_calls_in_order,
+    with_unstorable_calls_marked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,9 +22,9 @@ if TYPE_CHECKING:
     from langchain.agents.middleware.types import ModelRequest
     from langchain_core.messages import AnyMessage, BaseMessage
 
-__all__ = ["ViewGuard"]
+    from regnexe.runtime.storable import Storable
 
-_CHARACTERS_PER_TOKEN = 4
+__all__ = ["ViewGuard"]
 
 
 class ViewGuard(AgentMiddleware[Any, Any, Any]):
@@ -31,6 +34,10 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
     when it called nothing else.
     """
 
+    def __init__(self, storable: Storable) -> None:
+        super().__init__()
+        self._storable = storable
+
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
@@ -38,17 +45,16 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Call the model with a valid view, and make its answer fit to be stored."""
         profile = request.model.profile or {}
-        window = profile.get("max_input_tokens")
-        view = clip_view(
-            repair_view(request.messages), window_characters=window * _CHARACTERS_PER_TOKEN if window else None
-        )
+        view = clip_view(repair_view(request.messages), window_tokens=profile.get("max_input_tokens"))
         known = {message.id for message in request.state.get("messages", ())}
 
         async def ask(messages: list[BaseMessage]) -> ModelResponse[Any]:
             response = await handler(request.override(messages=cast("list[AnyMessage]", messages)))
-            result = [_storable(message, known) for message in response.result]
-            known.update(message.id for message in result)
-            return replace(response, result=result)
+            response = _without_refused_answers(
+                replace(response, result=[self._kept(message, known) for message in response.result])
+            )
+            known.update(message.id for message in response.result)
+            return response
 
         response = await ask(view)
         refusals = answers_for_invalid_calls(response.result)
@@ -59,16 +65,26 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
         again = await ask(repair_view([*view, *answered]))
         return replace(again, result=[*answered, *again.result, *answers_for_invalid_calls(again.result)])
 
+    def _kept(self, message: BaseMessage, known: set[str | None]) -> BaseMessage:
+        """Return the message as the log takes it, with an id that overwrites nothing there."""
+        message = with_calls_in_order(message)
+        if message.id is not None and message.id in known:
+            message = message.model_copy(update={"id": uuid.uuid4().hex})
+        if self._storable.ready(message):
+            return message
+        message = with_unstorable_calls_marked(message, self._storable.takes_arguments)
+        return self._storable.mended(message, "the model's answer")
 
-def _storable(message: BaseMessage, known: set[str | None]) -> BaseMessage:
-    """Return the message with text that can be stored, and an id that overwrites nothing in the log."""
-    message = with_cut_off_calls_marked(message)
-    update: dict[str, Any] = {}
-    if message.id is not None and message.id in known:
-        update["id"] = uuid.uuid4().hex
-    for field in ("content", "additional_kwargs") + (("tool_calls",) if isinstance(message, AIMessage) else ()):
-        value = getattr(message, field)
-        cleaned = clean_content(value)
-        if cleaned != value:
-            update[field] = cleaned
-    return message.model_copy(update=update) if update else message
+
+def _without_refused_answers(response: ModelResponse[Any]) -> ModelResponse[Any]:
+    """Return the response without the results, and the structured answer, of calls that turned out to be invalid."""
+    invalid = {
+        call["id"]
+        for message in response.result
+        if isinstance(message, AIMessage)
+        for call in message.invalid_tool_calls
+    }
+    result = [m for m in response.result if not (isinstance(m, ToolMessage) and m.tool_call_id in invalid)]
+    return (
+        response if len(result) == len(response.result) else replace(response, result=result, structured_response=None)
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     BaseMessage,
-    SystemMessage,
     ToolCall,
     message_chunk_to_message,
 )
@@ -27,15 +25,13 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
-from regnexe.messages import history_faults
+from regnexe.messages import history_faults, is_tool_name
 from regnexe.models.chunks import estimated_usage, message_chunks
 
 __all__ = ["InvalidHistory", "ScriptExhausted", "ScriptedChatModel", "ScriptedRequest", "tool_call"]
 
 Reply: TypeAlias = str | AIMessage | BaseException
 Script: TypeAlias = Sequence[Reply] | Callable[[list[BaseMessage]], Reply | Awaitable[Reply]]
-
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class InvalidHistory(ValueError):
@@ -246,21 +242,7 @@ def _copied(message: AIMessage) -> AIMessage:
 
 def _faults(request: ScriptedRequest) -> list[str]:
     faults = [] if request.messages else ["messages is empty"]
-    for index, message in enumerate(request.messages):
-        before = request.messages[index - 1] if index else None
-        if isinstance(message, SystemMessage) and before and not isinstance(before, SystemMessage):
-            faults.append(f"messages[{index}] is a system message that does not come first")
-        if isinstance(message, AIMessage):
-            faults += _assistant_faults(message, index)
     for name in request.tool_names:
-        if not _TOOL_NAME.fullmatch(name):
+        if not is_tool_name(name):
             faults.append(f"the tool name {name!r} does not match ^[a-zA-Z0-9_-]{{1,64}}$")
     return faults + history_faults(request.messages)
-
-
-def _assistant_faults(message: AIMessage, index: int) -> list[str]:
-    faults = []
-    for call in message.tool_calls:
-        if not _TOOL_NAME.fullmatch(call["name"]):
-            faults.append(f"messages[{index}] calls {call['name']!r}, which does not match ^[a-zA-Z0-9_-]{{1,64}}$")
-    return faults
