@@ -11,7 +11,7 @@ RegnexeError
 ├── CheckpointerError                    the checkpointer failed before the run began
 ├── PendingApprovalError                 the session waits for a decision, not for a message
 ├── ModelCallRefused (ValueError)        a request was not sent: the model does not take what is in it
-├── AnswerCutOff (ConnectionError)       a streamed answer stopped before its end
+├── AnswerCutOff                         an answer stopped before its end
 └── RunFailed                            a run ended without an answer (see `raise_for_status`)
     ├── RunCancelled                     it was cancelled
     ├── RunInterrupted                   it waits for a decision
@@ -131,8 +131,8 @@ class ModelCallRefused(RegnexeError, ValueError):
         self.kind = kind
 
 
-class AnswerCutOff(RegnexeError, ConnectionError):
-    """A streamed answer stopped before its end; what had come of it is not an answer."""
+class AnswerCutOff(RegnexeError):
+    """An answer stopped before its end, in the stream or by a limit; what had come of it is not an answer."""
 
 
 class PendingApprovalError(RegnexeError):

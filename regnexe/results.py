@@ -97,7 +97,8 @@ class AgentResult:
         session_id: the session, also when its id was made up for this call.
         thread_id: the session's LangGraph thread.
         run_id: this run, as in its events.
-        metadata: more about the run; `interrupt` is there when something is pending.
+        metadata: more about the run: `interrupt` when something is pending, and `finish_reason`, why the model
+            ended its last message, as the provider says it (`length` when its token limit cut the text).
     """
 
     status: RunStatus

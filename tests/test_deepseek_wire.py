@@ -217,7 +217,7 @@ def test_a_json_schema_as_response_format_is_refused_and_json_is_not() -> None:
     assert payload([HumanMessage("q")], response_format={"type": "json_object"})["response_format"]
 
 
-# --- over HTTP: case 19 ---
+# --- over HTTP ---
 
 Enforcement = Literal["strict_tools", "strict_calls", "lenient"]
 Way = Literal["awaited", "streamed", "sync"]

@@ -39,6 +39,7 @@ __all__ = [
 _REMEMBERED = 1_000
 """How many messages of a run are kept with their copies; a memory of no message only costs time."""
 
+_set = object.__setattr__
 _UNCHANGING = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -96,10 +97,13 @@ def _or_itself(copy_of: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _message_copied(message: BaseMessage) -> BaseMessage:
-    made = message.model_copy()
-    made.__dict__.update(copied(made.__dict__))
-    if made.__pydantic_extra__:
-        made.__pydantic_extra__.update(copied(made.__pydantic_extra__))
+    # As pydantic's own `__copy__`, but in one pass and at half the cost; a long view has many messages.
+    kind = type(message)
+    made = kind.__new__(kind)
+    _set(made, "__dict__", copied(message.__dict__))
+    _set(made, "__pydantic_fields_set__", set(message.__pydantic_fields_set__))
+    _set(made, "__pydantic_extra__", copied(message.__pydantic_extra__))
+    _set(made, "__pydantic_private__", copied(message.__pydantic_private__))
     return made
 
 

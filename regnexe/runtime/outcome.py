@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, ToolMessage
 
 from regnexe.document import Session
-from regnexe.errors import InvalidToolCalls
-from regnexe.messages import text_of
+from regnexe.errors import AnswerCutOff, InvalidToolCalls, RegnexeError
+from regnexe.messages import is_blank, text_of
 from regnexe.results import AgentResult, PendingApproval, RunStatus, Usage
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from regnexe.runtime.request import RunRequest
 
-__all__ = ["Outcome", "invalid_calls", "result_of"]
+__all__ = ["Outcome", "failure_of", "result_of"]
+
+# What providers call a normal end. With any other reason a blank answer is none.
+_NORMAL_ENDS = {"", "stop", "end_turn", "stop_sequence", "tool_calls", "tool_use"}
 
 
 @dataclass(kw_only=True)
@@ -65,15 +68,23 @@ def result_of(request: RunRequest, outcome: Outcome, usage: Usage) -> AgentResul
         pending=pending,
         usage=usage,
         error=outcome.error,
-        metadata={"interrupt": pending} if pending else {},
+        metadata=_metadata(messages, pending),
         _read_session=session,
     )
 
 
-def invalid_calls(log: Sequence[BaseMessage]) -> InvalidToolCalls | None:
-    """Return what is wrong with a run that ended in calls that nobody could run, None when it did not."""
+def failure_of(log: Sequence[BaseMessage]) -> RegnexeError | None:
+    """Return what is wrong with a run whose graph came to its end: it may have ended without an answer."""
     last = next((message for message in reversed(log) if isinstance(message, AIMessage)), None)
-    if last is None or not last.invalid_tool_calls or last.tool_calls:
+    if last is None or last.tool_calls:
+        return None
+    reason = _finish_reason(last)
+    if is_blank(last) and reason.lower() not in _NORMAL_ENDS:
+        return AnswerCutOff(
+            f"the answer ended before its first word, with the finish reason {reason!r}; for 'length' raise the "
+            "model's max_tokens, for anything else see the provider's documentation"
+        )
+    if not last.invalid_tool_calls:
         return None
     tools = [call["name"] or "unknown" for call in last.invalid_tool_calls]
     return InvalidToolCalls(
@@ -83,11 +94,24 @@ def invalid_calls(log: Sequence[BaseMessage]) -> InvalidToolCalls | None:
     )
 
 
+def _finish_reason(message: AIMessage) -> str:
+    metadata = message.response_metadata
+    return str(metadata.get("finish_reason") or metadata.get("stop_reason") or "")
+
+
 def _new_messages(log: Sequence[BaseMessage], first_id: str | None) -> tuple[BaseMessage, ...]:
     for index in range(len(log) - 1, -1, -1):
         if log[index].id == first_id:
             return tuple(log[index:])
     return ()
+
+
+def _metadata(messages: Sequence[BaseMessage], pending: tuple[PendingApproval, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {"interrupt": pending} if pending else {}
+    last = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
+    if last is not None and (reason := _finish_reason(last)):
+        found["finish_reason"] = reason
+    return found
 
 
 def _final_text(messages: Sequence[BaseMessage], *, completed: bool, structured: bool) -> str:

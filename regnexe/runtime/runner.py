@@ -16,7 +16,7 @@ from regnexe.errors import CheckpointerError, PendingApprovalError, RegnexeError
 from regnexe.messages import text_of
 from regnexe.results import AgentResult, RunStatus
 from regnexe.runtime.fold import close_open_calls, is_settled
-from regnexe.runtime.outcome import Outcome, invalid_calls, result_of
+from regnexe.runtime.outcome import Outcome, failure_of, result_of
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
 from regnexe.runtime.returned import results_kept
 
@@ -202,7 +202,7 @@ class Runner:
         interrupts = values.get("__interrupt__", ())
         if interrupts:
             return Outcome(status=RunStatus.INTERRUPTED, values=values, interrupts=interrupts)
-        failure = invalid_calls(values["messages"])
+        failure = failure_of(values["messages"])
         status = RunStatus.COMPLETED if failure is None else RunStatus.ERROR
         return Outcome(status=status, values=values, error=failure)
 
