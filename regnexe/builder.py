@@ -14,6 +14,7 @@ from regnexe.capabilities.model import WITH_TOOL, check_unique
 from regnexe.errors import ConfigurationError
 from regnexe.messages import clean_text
 from regnexe.models.vendors import Vendor, chat_model, given_model, model_from_spec
+from regnexe.persistence.whole_writes import with_whole_writes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -254,7 +255,7 @@ class RegnexeAgentBuilder:
                 model=self._model,
                 tools=tuple(tool for _, tool in self._tools),
                 middleware=tuple(self._middleware),
-                checkpointer=saver,
+                checkpointer=with_whole_writes(saver),
                 store=self._store,
                 system_prompt=self._system_prompt,
                 response_format=self._response_format,

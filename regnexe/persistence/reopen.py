@@ -104,6 +104,15 @@ async def _connect_again(resource: Any) -> tuple[Any, Callable[[], Awaitable[Non
             row = await rows.fetchone()
         if row is None or not row[2]:
             raise _refusal(resource, "holds its data in memory (`:memory:`), which a second connection cannot see")
+        if source._running and source._connection is not None:
+            async with source.execute("PRAGMA database_list") as rows:
+                first = await rows.fetchone()
+            if first is not None and first[2] != row[2]:
+                raise _refusal(
+                    resource,
+                    f"was opened as {first[2]!r} with a relative path, which now means {row[2]!r}, since the working "
+                    "directory has changed; open it with an absolute path",
+                )
     except BaseException:
         await connection.close()
         raise

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.constants import END
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ async def close_open_calls(
     state: StateSnapshot,
     returned: Mapping[str, ToolMessage] = MappingProxyType({}),
 ) -> StateSnapshot:
-    """Give every open tool call of the log's last message its result, and return the state after that.
+    """Write for good what finished, give every open tool call its result, and return the state after that.
 
     A tool that had finished keeps its result; only a call that did not finish gets an error result.
 
@@ -52,11 +53,14 @@ async def close_open_calls(
         state: its state now.
         returned: results by call id that this process saw, also those that were not yet stored.
     """
-    # The state shows what finished tasks wrote, but the log has it only once it is written for good.
-    finished = {**returned, **{message.tool_call_id: message for message in _finished_results(state)}}
+    if any(task.result is not None for task in state.tasks):
+        # The state shows what finished tasks wrote, but the log has it only now that it is written for good: a new
+        # message, or any other update, starts from the checkpoint without it. This clears the other tasks.
+        await graph.aupdate_state(config, None, as_node=END)
+        state = await graph.aget_state(config)
     results = [
-        finished.get(call_id) or _unfinished(call_id, name)
-        for call_id, name in _open_calls(state.values.get("messages", []), set(finished)).items()
+        returned.get(call_id) or _unfinished(call_id, name)
+        for call_id, name in _open_calls(state.values.get("messages", [])).items()
     ]
     if not results:
         return state
@@ -64,28 +68,16 @@ async def close_open_calls(
     return await graph.aget_state(config)
 
 
-def _open_calls(messages: list[BaseMessage], finished: set[str]) -> dict[str, str]:
-    """Return the calls at the end of the log that have no result in it yet, id to tool name."""
+def _open_calls(messages: list[BaseMessage]) -> dict[str, str]:
+    """Return the calls at the end of the log that have no result yet, id to tool name."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
             continue
         calls = message.tool_calls if isinstance(message, AIMessage) else []
-        return {
-            call["id"]: call["name"]
-            for call in calls
-            if call["id"] and (call["id"] in finished or call["id"] not in answered)
-        }
+        return {call["id"]: call["name"] for call in calls if call["id"] and call["id"] not in answered}
     return {}
-
-
-def _finished_results(state: StateSnapshot) -> list[ToolMessage]:
-    found: list[ToolMessage] = []
-    for task in state.tasks:
-        messages = task.result.get("messages", []) if isinstance(task.result, dict) else []
-        found += [message for message in messages if isinstance(message, ToolMessage)]
-    return found
 
 
 def _unfinished(call_id: str, name: str) -> ToolMessage:

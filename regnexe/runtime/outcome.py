@@ -117,7 +117,8 @@ def _metadata(messages: Sequence[BaseMessage], pending: tuple[PendingApproval, .
 def _final_text(messages: Sequence[BaseMessage], *, completed: bool, structured: bool) -> str:
     last = messages[-1] if messages else None
     if isinstance(last, ToolMessage) and completed and not structured:
-        return text_of(last)  # a tool with `return_direct` gives the answer itself
+        # A tool with `return_direct` gives the answer itself, but its failure is none.
+        return "" if last.status == "error" else text_of(last)
     # What a model says beside a tool call is no answer, unless the call is the structured answer.
     answers = [
         message

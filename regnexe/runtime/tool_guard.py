@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.tools import ToolException
 from langgraph.types import Command
 
 from regnexe.runtime.returned import note_result
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from regnexe.runtime.storable import Storable
 
 __all__ = ["ToolGuard"]
+
+logger = logging.getLogger("regnexe")
 
 
 class ToolGuard(AgentMiddleware[Any, Any, Any]):
@@ -41,25 +46,52 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """Run the tool, and mend its result."""
-        result: ToolMessage | Command[Any] = self._mend(await handler(request), request.tool_call["name"])
-        return result
+        call = request.tool_call
+        result = await _run(request, handler)
+        if isinstance(result, ToolMessage) and result.tool_call_id != call["id"]:
+            # A tool that makes its own message may not know its call; no other call can be meant.
+            result = result.model_copy(update={"tool_call_id": call["id"], "name": call["name"]})
+        known = {message.id for message in request.state["messages"]} if isinstance(result, Command) else set()
+        mended: ToolMessage | Command[Any] = self._mend(result, call["name"], known)
+        return mended
 
-    def _mend(self, result: Any, tool: str) -> Any:
-        """Return a result with every message in it mended: a message, a command, or a list of them."""
+    def _mend(self, result: Any, tool: str, known: set[str | None]) -> Any:
+        """Return a result with every message in it mended: a message, a command, or a list of them.
+
+        Messages that would overwrite one of the log get an id of their own, and none can remove one.
+        """
         match result:
             case BaseMessage():
-                return self._message(result, tool)
+                return self._message(result, tool, known)
             case list() | tuple():
-                return [self._mend(part, tool) for part in result]
+                kept = [part for part in result if not isinstance(part, RemoveMessage)]
+                if len(kept) < len(result):
+                    logger.warning("tool %r wanted to remove messages from the log, which keeps them", tool)
+                return [self._mend(part, tool, known) for part in kept]
             case Command(update={"messages": messages, **others}):
-                return replace(result, update={**others, "messages": self._mend(messages, tool)})
+                return replace(result, update={**others, "messages": self._mend(messages, tool, known)})
             case _:
                 return result
 
-    def _message(self, message: BaseMessage, tool: str) -> BaseMessage:
+    def _message(self, message: BaseMessage, tool: str, known: set[str | None]) -> BaseMessage:
+        if message.id is not None and message.id in known:
+            message = message.model_copy(update={"id": uuid.uuid4().hex})
         if not self._storable.ready(message):
             message = self._storable.mended(message, f"tool {tool!r}")
         if isinstance(message, ToolMessage):
             message = message.model_copy(update={"id": uuid.uuid4().hex})
             note_result(message)
         return message
+
+
+async def _run(
+    request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+) -> ToolMessage | Command[Any]:
+    try:
+        return await handler(request)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancels the run: something that the tool waited for was cancelled, which is the tool's failure.
+        raise ToolException("the tool was stopped from inside: what it waited for was cancelled") from error
