@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
-
 from regnexe.errors import AgentClosed
+from regnexe.runtime.live import running_loop
 from regnexe.runtime.loops import LoopRunners
 from regnexe.runtime.portal import Portal, SyncRunStream
 from regnexe.runtime.request import RunRequest, make_request
@@ -50,7 +50,6 @@ class RegnexeAgent:
         self._graph = graph
         self._runners = LoopRunners(graph, saver=saver, name=name, listeners=listeners)
         self._portal = Portal()
-        self._closed = False
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
@@ -94,7 +93,7 @@ class RegnexeAgent:
             InvalidInput: an argument cannot work; `InvalidSessionId` for an id. Nothing was stored.
             CheckpointerError: the checkpointer failed before the run began. Nothing was stored.
             PendingApprovalError: the session waits for a decision. Nothing was stored.
-            AgentClosed: the agent was closed.
+            AgentClosed: the agent was closed before or during the call.
             LoopError: the checkpointer cannot serve this event loop.
             asyncio.CancelledError: the caller was cancelled; the session stays usable.
         """
@@ -170,19 +169,24 @@ class RegnexeAgent:
         return SyncRunStream(asynchronous, self._portal)
 
     async def aclose(self) -> None:
-        """Close what the agent opened. Later calls raise `AgentClosed`; closing twice is fine.
+        """Stop the runs that go on and close what the agent opened; closing twice is fine.
 
+        The logs of the stopped runs are put in order, and their callers get `AgentClosed`, as do later
+        calls. A run that closes its own agent (from a tool or a listener) is stopped too, at its next await.
         A checkpointer or store that was given to the builder stays open: it is its owner's to close.
         """
-        self._closed = True
         await self._runners.aclose()
-        # In a thread: what still runs on the loop thread may wait for a run on this loop.
-        await anyio.to_thread.run_sync(self._portal.close)
+        await self._portal.aclose()
+        self._runners.stop_callers_runs()
 
     def close(self) -> None:
-        """Do what `aclose` does, without `await`."""
-        self._closed = True
-        self._portal.call(self._runners.aclose)
+        """Do what `aclose` does, without `await`.
+
+        Called on a running event loop, it cannot wait for the runs on that loop; they end after it.
+        """
+        with suppress(AgentClosed):  # another thread closes it already
+            self._portal.call(self._runners.aclose, running_loop())
+        self._runners.stop_callers_runs()
         self._portal.close()
 
     async def __aenter__(self) -> Self:
@@ -212,7 +216,7 @@ class RegnexeAgent:
         context: Any,
         timeout: object,
     ) -> RunRequest:
-        if self._closed:
+        if self._runners.closed:
             raise AgentClosed("the agent is closed; build a new one to go on with its sessions")
         return make_request(
             goal,
@@ -230,5 +234,4 @@ class RegnexeAgent:
         control: RunControl | None = None,
         stream: Callable[[Event], Awaitable[None]] | None = None,
     ) -> AgentResult:
-        runner = await self._runners.here()
-        return await runner.run(request, control=control, stream=stream)
+        return await self._runners.run(request, control=control, stream=stream)

@@ -56,8 +56,8 @@ def chat(db: Path | None, plugins: tuple[str, ...], **options: Any) -> None:
 
     from regnexe.chat.app import ChatOptions
     from regnexe.chat.app import chat as run_chat
-    from regnexe.chat.screen import plain
     from regnexe.errors import RegnexeError
+    from regnexe.terminal import printable
 
     if db is not None:
         db = db.absolute()
@@ -65,7 +65,7 @@ def chat(db: Path | None, plugins: tuple[str, ...], **options: Any) -> None:
     try:
         code = run_chat(ChatOptions(db=db, plugins=plugins, **options), console=Console(highlight=False))
     except RegnexeError as error:
-        raise click.UsageError(plain(str(error))) from error
+        raise click.UsageError(printable(str(error))) from error
     sys.exit(code)
 
 

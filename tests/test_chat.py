@@ -25,7 +25,7 @@ from regnexe.chat import commands, conversation
 from regnexe.chat.conversation import Conversation
 from regnexe.chat.plugins import load_plugin
 from regnexe.chat.printer import RunPrinter, waiting
-from regnexe.chat.screen import Screen, plain
+from regnexe.chat.screen import Screen
 from regnexe.cli import main
 from regnexe.errors import ConfigurationError
 from regnexe.events import LlmDelta, LlmEnd
@@ -268,16 +268,23 @@ def test_help_lists_every_command_and_a_slash_after_a_space_is_a_message() -> No
 
 def test_what_tools_write_cannot_steer_the_terminal(trials: Path) -> None:
     output = said("--plugin", str(trials), typed="Paint the screen.\nBreak the window.\n\x1b[2J/help\n/log\n/\x1b[2J\n")
-    assert "← paint_screen: ]0;owned[2Jred 31mpaint" in output
-    assert "✗ break_window: RuntimeError: glass [2Jeverywhere" in output
+    assert r"← paint_screen: \x1b]0;owned\x07\x1b[2Jred \x9b31mpaint" in output
+    assert r"✗ break_window: RuntimeError: glass \x1b[2Jeverywhere" in output
     assert (
         output.count("glass") == output.count("RuntimeError: glass") == 4
     )  # its line, the answer, and both in the log
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", output)
 
 
-def test_plain_text_keeps_tabs_and_newlines_only() -> None:
-    assert plain("a\tb\nc\rd\x00\x1b\x7f\x85\x9b\ud800é中") == "a\tb\ncdé中"
+def test_the_screen_shows_what_a_terminal_would_obey_and_takes_a_line_that_ends_as_on_windows() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    screen = Screen(console)
+    screen.piece("a\r\nb\x1b[2J\u202ec\rd\n")
+    screen.say("say\x9b")
+    screen.line("head\x07", "text\r\n\x00more")
+    assert console.file.getvalue() == (  # type: ignore[attr-defined]
+        "a\nb\\x1b[2J\\u202ec\\x0dd\nsay\\x9b\nhead\\x07 text \\x00more\n"
+    )
 
 
 def test_a_pending_approval_is_named_and_the_chat_goes_on(trials: Path, tmp_path: Path) -> None:
@@ -309,7 +316,7 @@ def test_a_failed_run_is_one_line_and_the_chat_goes_on(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(OfflineChatModel, "_reply", failing)
     shown = said(typed="fail\nhello\n").splitlines()
-    failed = shown.index("✗ the run failed: ConnectionError: the line is [31mdead")
+    failed = shown.index(r"✗ the run failed: ConnectionError: the line is \x1b[31mdead")
     assert shown[failed + 1].startswith("(1 model call, 0 tool calls")
     assert shown[failed + 3].startswith("Hello")
 
@@ -651,7 +658,7 @@ def test_a_session_in_a_terminal(start: Callable[..., Process], trials: Path) ->
     chat.type("/new second\r")
     chat.expect("Session second, a new one")
     chat.enter("Paint the screen.")
-    chat.expect("← paint_screen: ]0;owned[2Jred")
+    chat.expect(r"← paint_screen: \x1b]0;owned\x07\x1b[2Jred")
     chat.expect("(2 model calls, ")
     chat.enter("/sessions")
     chat.expect("2 sessions in this process:")
@@ -727,7 +734,7 @@ def test_a_tool_that_blocks_everything_can_be_left_with_the_program(
 def test_ctrl_c_ends_a_chat_that_reads_from_a_pipe(start: Callable[..., Process], trials: Path) -> None:
     chat = start("--plugin", str(trials), terminal=False, PYTHONIOENCODING="ascii", PYTHONUNBUFFERED="1")
     chat.type("Paint the screen.\nHold the line.\nhello\n")
-    chat.expect("-> paint_screen()\n<- paint_screen: ]0;owned[2Jred 31mpaint\n")
+    chat.expect("-> paint_screen()\n<- paint_screen: \\x1b]0;owned\\x07\\x1b[2Jred \\x9b31mpaint\n")
     chat.expect("-> hold_the_line()")
     os.kill(chat.process.pid, signal.SIGINT)
     chat.expect("stopped; the session can go on")

@@ -5,16 +5,19 @@ import copy
 import threading
 import time
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, Generation, LLMResult
 from langchain_core.tools import tool
+from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
 from regnexe import (
     AbstractEventListener,
+    AgentCompleted,
     AgentResult,
     ApprovalRequested,
     Event,
@@ -30,9 +33,10 @@ from regnexe import (
     ToolResult,
     Usage,
 )
-from regnexe.runtime.callback_data import MessageCopies, copied
+from regnexe.runtime.callback_data import MessageCopies, copied, results_in
 from regnexe.runtime.dispatch import Dispatcher
 from regnexe.runtime.recorder import RunRecorder
+from regnexe.runtime.returned import results_kept
 from regnexe.testing import RecordingListener, ScriptedChatModel, tool_call
 
 
@@ -355,3 +359,169 @@ async def test_what_is_told_of_a_call_that_cannot_be_made() -> None:
     assert "nowhere is not a valid tool" in read[str(calls[0]["id"])]
     assert "days" in read[str(calls[1]["id"])]
     await asyncio.sleep(0)
+
+
+def result_for(status: RunStatus) -> Any:
+    return SimpleNamespace(status=status, final_text="", usage=Usage(), error=None, pending=[])
+
+
+async def test_events_from_a_thread_are_numbered_in_the_order_in_which_they_are_delivered() -> None:
+    listener = RecordingListener()
+    handler, dispatcher = recorder(listener)
+    threads, here = uuid.uuid4(), uuid.uuid4()
+
+    def in_a_thread() -> None:
+        asyncio.run(handler.on_tool_start({"name": "thread"}, "", run_id=threads))
+        asyncio.run(handler.on_tool_end("x", run_id=threads))
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()  # blocks the loop: both wait for their delivery
+    await handler.on_tool_start({"name": "loop"}, "", run_id=here)
+    await handler.on_tool_end("x", run_id=here)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await dispatcher.drain()
+    assert [event.sequence for event in listener.events] == [0, 1, 2, 3]
+    assert [event.name for event in listener.events] == ["loop", "loop", "thread", "thread"]
+    assert [event.time for event in listener.events] == sorted(event.time for event in listener.events)
+
+
+async def test_nothing_is_told_after_the_end_of_the_run() -> None:
+    listener = RecordingListener()
+    handler, dispatcher = recorder(listener)
+    call = uuid.uuid4()
+    thread = threading.Thread(target=lambda: asyncio.run(handler.on_tool_start({"name": "late"}, "", run_id=call)))
+    thread.start()
+    thread.join()
+    await handler.completed("agent", result_for(RunStatus.CANCELLED))
+    await handler.on_chat_model_start({}, [], run_id=uuid.uuid4())
+    await handler.on_tool_end("x", run_id=call)
+    await asyncio.sleep(0)
+    await dispatcher.drain()
+    assert [event.type for event in listener.events] == [EventType.AGENT_COMPLETED]
+
+
+async def test_a_tool_that_outlives_its_loop_tells_nothing_and_raises_nothing() -> None:
+    def made() -> RunRecorder:
+        async def make() -> RunRecorder:
+            return recorder(RecordingListener())[0]
+
+        return asyncio.run(make())
+
+    handler = await asyncio.to_thread(made)
+    await handler.on_tool_start({"name": "late"}, "", run_id=uuid.uuid4())
+
+
+async def test_what_a_run_leaves_open_is_ended_inside_out_but_not_what_waits_for_approval() -> None:
+    listener = RecordingListener()
+    handler, dispatcher = recorder(listener)
+    outer, asking, model = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
+    await handler.on_tool_start({"name": "outer"}, "", run_id=outer, tool_call_id="1")
+    await handler.on_tool_start({"name": "asking"}, "", run_id=asking)
+    await handler.on_tool_error(GraphInterrupt(()), run_id=asking)
+    await handler.on_chat_model_start({}, [], run_id=model)
+    await handler.completed("agent", result_for(RunStatus.CANCELLED))
+    await dispatcher.drain()
+    model_end, tool_end, last = listener.events[3:]
+    assert isinstance(model_end, LlmEnd)
+    assert (model_end.call_id, model_end.message) == (str(model), None)
+    assert isinstance(model_end.error, asyncio.CancelledError)
+    assert isinstance(tool_end, ToolResult)
+    assert (tool_end.name, tool_end.tool_call_id) == ("outer", "1")
+    assert isinstance(tool_end.error, asyncio.CancelledError)
+    assert tool_end.content == "CancelledError: the run ended before this call did"
+    assert isinstance(last, AgentCompleted)
+
+
+async def test_a_run_that_is_cancelled_ends_the_tool_and_the_model_that_it_stops() -> None:
+    reached = asyncio.Event()
+
+    async def hold() -> str:
+        """Hold."""
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    listener = RecordingListener()
+    model = ScriptedChatModel([AIMessage("", tool_calls=[tool_call("hold")])])
+    agent = RegnexeAgentBuilder().with_model(model).with_tool(hold).with_event_listener(listener).build()
+    task = asyncio.create_task(agent.ainvoke("go"))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await agent.aclose()
+    assert [event.tool for event in listener.of(ToolCalled)] == [event.tool for event in listener.of(ToolResult)]
+    assert isinstance(listener.of(ToolResult)[0].error, asyncio.CancelledError)
+    assert isinstance(listener.events[-1], AgentCompleted)
+
+
+def test_the_results_in_what_a_tool_gives_are_found_and_carry_no_id_of_their_own() -> None:
+    one, two = ToolMessage("one", tool_call_id="1", id="taken"), ToolMessage("two", tool_call_id="2")
+    command: Command[Any] = Command(update={"messages": [HumanMessage("x"), two]})
+    assert [(m.text, m.id) for m in results_in([one, command, "text"])] == [("one", None), ("two", None)]
+    assert [m.text for m in results_in(one)] == ["one"]
+    assert results_in("text") == results_in(Command(update=7)) == []
+
+
+async def test_a_result_is_kept_before_it_is_told() -> None:
+    kept_when_told: list[list[str]] = []
+
+    async def stream(event: Event) -> None:
+        kept_when_told.append(list(kept))
+
+    with results_kept() as kept:
+        handler = RunRecorder(key=SessionKey("a", "u", "s"), run_id="r", dispatcher=Dispatcher([]), stream=stream)
+        call = uuid.uuid4()
+        await handler.on_tool_start({"name": "pay"}, "", run_id=call)
+        await handler.on_tool_end(ToolMessage("PAID", tool_call_id="1"), run_id=call)
+    assert kept_when_told == [[], ["1"]]
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), pytest.fail.Exception("no"), SystemExit(1)], ids=repr)
+async def test_a_listener_that_raises_what_is_no_exception_is_logged_and_gets_the_next_event(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raising(RecordingListener):
+        async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+            await super().on_event(event_type, name, data)
+            raise error
+
+        def should_handle(self, event_type: EventType) -> bool:
+            if event_type is EventType.LLM_START:
+                raise error
+            return True
+
+    listener = Raising()
+    result = (
+        await RegnexeAgentBuilder()
+        .with_model(ScriptedChatModel(["hi"]))
+        .with_event_listener(listener)
+        .build()
+        .ainvoke("x")
+    )
+    assert result.final_text == "hi"
+    assert [event.type.value for event in listener.events] == ["agent_started", "llm_end", "agent_completed"]
+    assert caplog.text.count("the run goes on") == 3
+    assert caplog.text.count("should_handle") >= 1
+
+
+async def test_a_run_that_is_stopped_while_it_tells_its_end_tells_all_of_it() -> None:
+    told: list[Event] = []
+    held = asyncio.Event()
+
+    async def stream(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, LlmEnd):
+            held.set()
+            await asyncio.Event().wait()
+
+    handler = RunRecorder(key=SessionKey("a", "u", "s"), run_id="r", dispatcher=Dispatcher([]), stream=stream)
+    await handler.on_chat_model_start({}, [], run_id=uuid.uuid4())
+    task = asyncio.create_task(handler.completed("agent", result_for(RunStatus.CANCELLED)))
+    await held.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [event.type.value for event in told] == ["llm_start", "llm_end", "agent_completed"]

@@ -121,14 +121,17 @@ def test_the_connections_that_were_opened_for_other_loops_are_closed_with_them(t
     async def main() -> RegnexeAgent:
         return build(await open_saver(tmp_path))
 
+    others = set(threading.enumerate())
     agent = asyncio.run(main())
-    before = threading.active_count()
     for _ in range(5):
         asyncio.run(agent.ainvoke("x", session_id="s"))
-    assert threading.active_count() <= before + 1
+    connections = [thread for thread in threading.enumerate() if thread not in others]
     asyncio.run(agent.aclose())
     asyncio.run(agent.graph.checkpointer.conn.close())  # type: ignore[union-attr]
-    assert threading.active_count() < before
+    assert 0 < len(connections) <= 3
+    for thread in connections:
+        thread.join(30)
+    assert not [thread for thread in connections if thread.is_alive()]
 
 
 def test_a_saver_in_memory_is_refused_from_a_second_loop_with_the_reason() -> None:

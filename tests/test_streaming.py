@@ -26,6 +26,7 @@ from regnexe import (
     ToolResult,
 )
 from regnexe.messages import history_faults
+from regnexe.runtime.stream import _Pipe
 from regnexe.testing import RecordingListener, ScriptedChatModel, tool_call
 
 
@@ -324,3 +325,80 @@ def test_models_still_stream_when_they_see_the_recorder() -> None:
 
     assert issubclass(StreamingRunRecorder, _streaming._StreamingCallbackHandler)
     assert not issubclass(RunRecorder, _streaming._StreamingCallbackHandler)
+
+
+async def test_what_has_finished_stays_in_the_log_when_a_run_is_stopped_while_its_reader_is_slow(saver: Any) -> None:
+    paid: list[str] = []
+    ended = asyncio.Event()
+
+    async def pay(what: str) -> str:
+        """Pay."""
+        paid.append(what)
+        return f"PAID {what}"
+
+    class UntilTheEnd(RecordingListener):
+        async def on_event(self, event_type: EventType, name: str, data: Event) -> None:
+            if event_type is EventType.AGENT_COMPLETED:
+                ended.set()
+
+    calls = [tool_call("pay", what="a"), tool_call("pay", what="b")]
+    agent = build([AIMessage("", tool_calls=calls), "ok"], pay, listener=UntilTheEnd(), saver=saver)
+    async with agent.astream("hi", session_id="s", timeout=0.5) as stream:
+        async for event in stream:
+            if isinstance(event, ToolCalled):
+                await ended.wait()
+    assert stream.result.status is RunStatus.LIMITED
+    assert sorted(paid) == ["a", "b"]
+    assert [m.text for m in stream.result.messages if isinstance(m, ToolMessage)] == ["PAID a", "PAID b"]
+
+
+async def test_a_stream_that_another_task_closes_gives_its_reader_the_rest_and_the_end(saver: Any) -> None:
+    reached = asyncio.Event()
+
+    async def hold() -> str:
+        """Hold."""
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = build([AIMessage("", tool_calls=[tool_call("hold")])], hold, saver=saver)
+    stream = agent.astream("go", session_id="s")
+
+    async def read() -> list[Event]:
+        return [event async for event in stream]
+
+    reader = asyncio.create_task(read())
+    await reached.wait()
+    await stream.aclose()
+    events = await reader
+    assert [event.type.value for event in events[-3:]] == ["tool_called", "tool_result", "agent_completed"]
+    assert [event.sequence for event in events] == list(range(len(events)))
+    assert isinstance(events[-1], AgentCompleted)
+    assert events[-1].status is stream.result.status is RunStatus.CANCELLED
+
+
+async def test_a_reader_that_closes_its_stream_and_reads_on_gets_the_end_once() -> None:
+    agent = build(["hi"])
+    stream = agent.astream("x")
+    events = []
+    async for event in stream:
+        events.append(event)
+        if isinstance(event, LlmEnd):
+            await stream.aclose()
+    assert [event.type.value for event in events].count("agent_completed") == 1
+    assert isinstance(events[-1], AgentCompleted)
+    assert events[-1].status is stream.result.status is RunStatus.CANCELLED
+
+
+async def test_a_pipe_hands_over_at_once_and_holds_nobody_back_once_it_is_let_go() -> None:
+    pipe = _Pipe()
+    first, second, third = (pipe.put(event) for event in ("a", "b", "c"))  # type: ignore[arg-type]
+    assert (first.done(), second.done(), third.done()) == (True, False, False)
+    second.cancel()
+    assert await pipe.take() == "a"  # type: ignore[comparison-overlap]
+    assert not third.done()
+    pipe.let_go()
+    await third
+    pipe.close()
+    await pipe.put("d")  # type: ignore[arg-type]
+    assert [await pipe.take() for _ in range(4)] == ["b", "c", "d", None]  # type: ignore[comparison-overlap]

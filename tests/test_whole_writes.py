@@ -164,6 +164,16 @@ async def test_a_relative_path_that_now_means_another_file_is_refused(
                 await asyncio.to_thread(agent.invoke, "c", session_id="s")
 
 
+async def test_parallel_results_keep_the_order_of_their_calls_when_they_are_read_again(saver: Any) -> None:
+    calls = [tool_call("pay", amount=n) for n in range(6)]
+    for turn in range(4):  # in the wrong order they come right once in 720 times
+        agent = build([AIMessage("", tool_calls=calls), "ok", "later"], saver)
+        first = await agent.ainvoke("pay", session_id=f"s{turn}")
+        later = await agent.ainvoke("later", session_id=f"s{turn}")
+        assert [m.text for m in first.messages[2:8]] == [f"PAID {n}" for n in range(6)]
+        assert [m.id for m in later.session.messages[:9]] == [m.id for m in first.messages]
+
+
 # --- what a tool gives back ---
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,30 +10,26 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from regnexe.terminal import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-__all__ = ["Screen", "count", "plain"]
-
-# C0 but tab and newline, DEL, C1 (among them the one-byte forms of ESC [ and ESC ]), and lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+__all__ = ["Screen", "count"]
 
 # Longest part of a text that stands on one line, in characters, where no terminal says how wide a line is.
 _LINE = 200
 
 
-def plain(text: str) -> str:
-    """Return the text without control characters; tabs and newlines stay.
-
-    A sequence like ESC [ 2 J leaves a harmless `[2J`, also when it comes in two pieces.
-    """
-    return _CONTROL.sub("", text)
-
-
 def count(number: int, noun: str) -> str:
     """Return for example `1 message`, `1,200 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _shown(text: str) -> str:
+    # A line may end as on Windows; any other carriage return would print over what stands there.
+    return printable(text.replace("\r\n", "\n"))
 
 
 @dataclass(frozen=True)
@@ -64,21 +59,21 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence or several, wrapped between words."""
         self.settle()
-        self._console.print(Text(plain(text), style=style))
+        self._console.print(Text(_shown(text), style=style))
 
     def line(self, head: str, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Print one line: the head whole, then as much of the text as fits."""
         self.settle()
         width = self._console.width if self._animated else _LINE
-        head = " " * indent + " ".join(plain(head).split())
-        shown = f"{head} {' '.join(plain(text).split())}" if text else head
+        head = " " * indent + printable(" ".join(head.split()))
+        shown = f"{head} {printable(' '.join(text.split()))}" if text else head
         if cell_len(shown) > max(width, cell_len(head)):
             shown = set_cell_size(shown, max(width, cell_len(head)) - 3).rstrip() + "..."
         self._console.print(Text(shown, style=style), soft_wrap=True)
 
     def piece(self, text: str) -> None:
         """Print a piece of an answer where the piece before it ended."""
-        text = plain(text)
+        text = _shown(text)
         if not self._within_line:
             text = text.lstrip("\n")
         if not text:
@@ -106,7 +101,7 @@ class Screen:
             return
         self.settle()
         # Text, not markup: a tool's name may be part of it.
-        self._status = self._console.status(Text(plain(what), style="dim"), spinner=self.marks.spinner)
+        self._status = self._console.status(Text(printable(what), style="dim"), spinner=self.marks.spinner)
         self._status.start()
 
     def _rest(self) -> None:

@@ -36,13 +36,17 @@ def with_whole_writes(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[An
 
 @functools.cache
 def _whole(kind: type[Any]) -> type[Any]:
+    # The wrapped methods keep their signatures: LangGraph looks for `task_path`, which orders parallel results.
     class WholeWrites(kind):  # type: ignore[misc]  # the user's own subclass, as the case may be
+        @functools.wraps(kind.aput)
         async def aput(self, *args: Any, **kwargs: Any) -> Any:
             return await _write(self, super().aput(*args, **kwargs))
 
+        @functools.wraps(kind.aput_writes)
         async def aput_writes(self, *args: Any, **kwargs: Any) -> Any:
             return await _write(self, super().aput_writes(*args, **kwargs))
 
+        @functools.wraps(kind.adelete_thread)
         async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:
             return await _write(self, super().adelete_thread(*args, **kwargs))
 

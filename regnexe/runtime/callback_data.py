@@ -6,6 +6,7 @@ a tool or a message holds.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,17 @@ __all__ = [
     "answer_of",
     "content_of",
     "copied",
+    "error_text",
     "model_name",
     "namespace",
+    "nothing",
     "pending_copied",
     "readable",
     "reasoning_of",
+    "results_in",
     "system_prompt_of",
     "tokens_of",
+    "unended",
 ]
 
 _REMEMBERED = 1_000
@@ -173,12 +178,38 @@ def content_of(output: Any) -> str:
     if isinstance(output, ToolMessage):
         return readable(output)
     if isinstance(output, Command):
-        messages = _mapping(output.update).get("messages")
-        found = messages if isinstance(messages, list | tuple) else [messages]
-        return "\n".join(readable(message) for message in found if isinstance(message, ToolMessage))
+        return "\n".join(readable(message) for message in _told_by(output))
     if isinstance(output, list | tuple) and any(isinstance(part, ToolMessage | Command) for part in output):
         return "\n".join(content for part in output if (content := content_of(part)))
     return safe_str(output)
+
+
+def error_text(error: BaseException) -> str:
+    """Return the text of an exception, with its kind."""
+    return f"{type(error).__name__}: {safe_str(error)}"
+
+
+def results_in(output: Any) -> list[ToolMessage]:
+    """Return the messages for the model in what a tool gave, without ids: a tool's own might be one of the log's."""
+    found: list[ToolMessage] = []
+    for part in output if isinstance(output, list | tuple) else [output]:
+        found += _told_by(part) if isinstance(part, Command) else [part] if isinstance(part, ToolMessage) else []
+    return [message.model_copy(update={"id": None}) for message in found]
+
+
+def _told_by(command: Command[Any]) -> list[ToolMessage]:
+    messages = _mapping(command.update).get("messages")
+    found = messages if isinstance(messages, list | tuple) else [messages]
+    return [message for message in found if isinstance(message, ToolMessage)]
+
+
+def unended() -> asyncio.CancelledError:
+    """Return the error of a call that the end of its run has cut off."""
+    return asyncio.CancelledError("the run ended before this call did")
+
+
+async def nothing() -> None:
+    """Wait for nobody."""
 
 
 def pending_copied(pending: PendingApproval) -> PendingApproval:

@@ -96,13 +96,15 @@ class _Channel:
             await asyncio.wait({worker})
 
     async def _work(self) -> None:
+        task = asyncio.current_task()
         while self._queue:
             event = self._queue.popleft()
             try:
                 await self._listener.on_event(event.type, event.name, event)
-            except (Exception, SystemExit, asyncio.CancelledError):
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # GeneratorExit and the outcomes of pytest are no Exceptions
+                if _ending(task):
                     raise
                 logger.exception("listener %r failed on %s; the run goes on", self._listener, event.type)
         self.lagging = self._dropping = False
@@ -113,7 +115,9 @@ class _Channel:
             return True
         try:
             return bool(should_handle(event_type))
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             logger.exception(
                 "listener %r failed in should_handle(%s); it gets no such event", self._listener, event_type
             )
@@ -121,3 +125,12 @@ class _Channel:
 
     def _behind(self) -> tuple[object, int]:
         return self._listener, len(self._queue) + 1
+
+
+def _ending(task: asyncio.Task[None] | None) -> bool:
+    """Whether this code is stopped from outside: its task is cancelled, or is no more and its frame is closed."""
+    try:
+        running = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return running is None or running is not task or running.cancelling() > 0

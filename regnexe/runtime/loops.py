@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from regnexe.errors import AgentClosed
 from regnexe.persistence.leases.local import LocalLeases
 from regnexe.persistence.reopen import is_loop_free, reopen_saver, reopen_store
+from regnexe.results import RunStatus
 from regnexe.runtime.dispatch import Dispatcher
-from regnexe.runtime.runner import Runner
+from regnexe.runtime.live import LiveRun, callers_runs, ended
+from regnexe.runtime.runner import RunControl, Runner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -20,12 +22,18 @@ if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.store.base import BaseStore
 
+    from regnexe.events import Event
     from regnexe.listeners import AgentEventListener
+    from regnexe.results import AgentResult
+    from regnexe.runtime.request import RunRequest
 
 __all__ = ["LoopRunners"]
 
 # Agents that share a saver share the lines in front of its sessions.
 _leases = LocalLeases()
+
+_CLOSED = "the agent is closed; build a new one to go on with its sessions"
+_STOPPED = "the agent was closed during the run, which was stopped; build a new one to go on with its session"
 
 
 @dataclass(kw_only=True)
@@ -36,6 +44,8 @@ class _LoopPart:
     opening: asyncio.Lock
     runner: Runner | None = None
     closers: list[Callable[[], Awaitable[None]]]
+    live: set[LiveRun]
+    left_open: bool = False
 
 
 class LoopRunners:
@@ -57,45 +67,114 @@ class LoopRunners:
         self._saver = saver
         self._name = name
         self._listeners = tuple(listeners)
-        self._lock = threading.Lock()
+        # Reentrant, since the collector can end a dead run while this thread has the lock.
+        self._lock = threading.RLock()
         self._parts: dict[asyncio.AbstractEventLoop, _LoopPart] = {}
         self._home: dict[int, asyncio.AbstractEventLoop] = {}
         self._closed = False
 
-    async def here(self) -> Runner:
-        """Return the runner for the running loop.
+    @property
+    def closed(self) -> bool:
+        """Whether the agent was closed, or is being closed."""
+        return self._closed
+
+    async def run(
+        self,
+        request: RunRequest,
+        *,
+        control: RunControl | None = None,
+        stream: Callable[[Event], Awaitable[None]] | None = None,
+    ) -> AgentResult:
+        """Do what `Runner.run` does, with the runner for the running loop.
 
         Raises:
-            AgentClosed: the agent was closed.
+            AgentClosed: the agent was closed before the run, or stopped it by closing.
             LoopError: the saver or the store cannot serve this loop.
         """
         part = await self._part()
+        live = LiveRun(control or RunControl())
+        self._enter(part, live)
+        try:
+            with live.entered():
+                runner = await self._runner(part)
+                tell = None if stream is None else live.teller(stream)
+                result = await runner.run(request, control=live.control, stream=tell)
+        except asyncio.CancelledError:
+            if not live.stopped or live.control.cancelled_by_others:
+                raise
+            live.control.settle()
+            raise AgentClosed(_STOPPED) from None
+        finally:
+            if self._leave(part, live):
+                await _close_all(part)
+        if live.stopped and result.status is RunStatus.CANCELLED:
+            raise AgentClosed(_STOPPED)
+        return result
+
+    async def aclose(self, held_up: asyncio.AbstractEventLoop | None = None) -> None:
+        """Stop the runs and close what was opened for any loop; later calls are refused.
+
+        Runs that the caller is inside of are not waited for, nor stopped if they are on this loop (see
+        `stop_callers_runs`); those on `held_up`, a loop that waits for this, are stopped only. What they need
+        stays open until they end.
+        """
+        with self._lock:
+            self._closed = True
+            parts = dict(self._parts)
+        runs = {live for part in parts.values() for live in list(part.live)}
+        own = set(callers_runs())
+        for live in runs - own:
+            live.stop()
+        await ended({live for live in runs - own if live.loop is not held_up})
+        for live in runs & own:
+            if live.loop is not asyncio.get_running_loop():
+                live.stop()
+        for loop, part in parts.items():
+            if loop is asyncio.get_running_loop() and not own:
+                await part.dispatcher.aclose()
+            with self._lock:
+                part.left_open = any(live.goes_on for live in list(part.live))
+            if not part.left_open:
+                await _close_all(part)
+        with self._lock:
+            self._parts.clear()
+
+    def stop_callers_runs(self) -> None:
+        """Stop the runs that the caller is inside of: its next await is cancelled."""
+        for live in callers_runs():
+            if live.owner is self:
+                live.stop()
+
+    def _enter(self, part: _LoopPart, live: LiveRun) -> None:
+        live.owner = self
+        with self._lock:
+            if self._closed:
+                raise AgentClosed(_CLOSED)
+            part.live.add(live)
+
+    def _leave(self, part: _LoopPart, live: LiveRun) -> bool:
+        """Take the run out; True when it is the last one that closing left the part open for."""
+        with self._lock:
+            part.live.discard(live)
+            return part.left_open and not part.live
+
+    async def _runner(self, part: _LoopPart) -> Runner:
         if part.runner is None:
             async with part.opening:
                 if part.runner is None:
                     part.runner = await self._open(part)
         return part.runner
 
-    async def aclose(self) -> None:
-        """Close what was opened for any loop; later calls are refused."""
-        with self._lock:
-            self._closed = True
-            parts, self._parts = self._parts, {}
-        for loop, part in parts.items():
-            if loop is asyncio.get_running_loop():
-                await part.dispatcher.aclose()
-            await _close_all(part)
-
     async def _part(self) -> _LoopPart:
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._closed:
-                raise AgentClosed("the agent is closed; build a new one to go on with its sessions")
+                raise AgentClosed(_CLOSED)
             part = self._parts.get(loop)
             if part is not None:
                 return part
             gone = [self._parts.pop(other) for other in list(self._parts) if other.is_closed()]
-            part = _LoopPart(dispatcher=Dispatcher(self._listeners), opening=asyncio.Lock(), closers=[])
+            part = _LoopPart(dispatcher=Dispatcher(self._listeners), opening=asyncio.Lock(), closers=[], live=set())
             self._parts[loop] = part
         for left_over in gone:
             await _close_all(left_over)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ def results_kept() -> Iterator[Mapping[str, ToolMessage]]:
     try:
         yield kept
     finally:
-        _kept.reset(token)
+        # A run that the garbage collector ends is ended in another context.
+        with suppress(ValueError):
+            _kept.reset(token)
 
 
 def note_result(message: ToolMessage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -233,7 +233,9 @@ def _own_context() -> Iterator[None]:
     try:
         yield
     finally:
-        var_child_runnable_config.reset(token)
+        # A run that is collected with its closed loop ends in whatever context the collector was called in.
+        with suppress(ValueError):
+            var_child_runnable_config.reset(token)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -51,8 +51,11 @@ class RunStream:
         return self._task.result()
 
     async def aclose(self) -> None:
-        """Cancel the run if it still goes on, and wait until its log is in order."""
-        self._pipe.close()
+        """Cancel the run if it still goes on, and wait until its log is in order.
+
+        Who is still reading it, in another task, gets the rest of its events, `AgentCompleted` the last.
+        """
+        self._pipe.let_go()
         if self._task is None:
             return
         if not self._task.done():
@@ -101,21 +104,26 @@ async def _ended(task: asyncio.Task[AgentResult]) -> None:
 
 
 class _Pipe:
-    """Hands events from the run to its reader, and holds the run back while one is unread."""
+    """Hands events from the run to its reader, and holds the run back while one is unread.
+
+    What was put can always be read, also after the end.
+    """
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._filled = asyncio.Event()
-        self._emptied = asyncio.Event()
+        self._held: list[asyncio.Future[None]] = []
+        self._holding = True
         self._closed = False
 
-    async def put(self, event: Event) -> None:
-        """Hand over an event; return when the reader has taken the one before it."""
+    def put(self, event: Event) -> asyncio.Future[None]:
+        """Hand over an event, at once; what is returned is done when the reader has taken the one before it."""
         self._events.append(event)
         self._filled.set()
-        while len(self._events) > 1 and not self._closed:
-            self._emptied.clear()
-            await self._emptied.wait()
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append(taken)
+        self._release()
+        return taken
 
     async def take(self) -> Event | None:
         """Return the next event, None when there are no more."""
@@ -125,11 +133,24 @@ class _Pipe:
             self._filled.clear()
             await self._filled.wait()
         event = self._events.popleft()
-        self._emptied.set()
+        self._release()
         return event
 
+    def let_go(self) -> None:
+        """Hold the run back no longer."""
+        self._holding = False
+        self._release()
+
     def close(self) -> None:
-        """Let go of both sides; what is unread can still be read."""
+        """Say that no more events come."""
         self._closed = True
         self._filled.set()
-        self._emptied.set()
+        self.let_go()
+
+    def _release(self) -> None:
+        if self._holding and len(self._events) > 1:
+            return
+        for taken in self._held:
+            if not taken.done():
+                taken.set_result(None)
+        self._held.clear()
