@@ -2,8 +2,9 @@
 
 Order within a run: `AgentStarted` first and `AgentCompleted` last, each exactly once. Between them, every
 `LlmStart` is followed by its `LlmDelta`s (streams only) and its `LlmEnd`; every `ToolCalled` by its
-`ToolResult`; what is still open when a run is stopped ends with a `CancelledError`. What happens inside a sub-agent lies between the `ToolCalled` and the `ToolResult` that name
-it, and carries its name in `path`. Parallel tool calls interleave; `sequence` is the order of happening.
+`ToolResult`. What is still open when a run is stopped ends with a `CancelledError`; only a tool that waits for
+an approval stays open. What happens inside a sub-agent lies between the `ToolCalled` and the `ToolResult` that
+name it, and carries its name in `path`. Parallel tool calls interleave; `sequence` is the order of happening.
 
 Messages, arguments and pending values are copies: to change them changes neither the run nor its log. All who get
 an event share its copies, and the events of one run may share those of a message. Exceptions are the objects
