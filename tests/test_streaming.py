@@ -348,8 +348,10 @@ async def test_what_has_finished_stays_in_the_log_when_a_run_is_stopped_while_it
             if isinstance(event, ToolCalled):
                 await ended.wait()
     assert stream.result.status is RunStatus.LIMITED
-    assert sorted(paid) == ["a", "b"]
-    assert [m.text for m in stream.result.messages if isinstance(m, ToolMessage)] == ["PAID a", "PAID b"]
+    assert paid, "at least the tool whose call the reader has seen has run"
+    results = [m.text for m in stream.result.messages if isinstance(m, ToolMessage)]
+    assert [text for text in results if text.startswith("PAID")] == [f"PAID {what}" for what in sorted(paid)]
+    assert len(results) == 2
 
 
 async def test_a_stream_that_another_task_closes_gives_its_reader_the_rest_and_the_end(saver: Any) -> None:
