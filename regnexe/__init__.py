@@ -10,10 +10,14 @@ from regnexe.capabilities.decorators import agent_tool, plugin
 from regnexe.capabilities.model import Plugin
 from regnexe.document import Session
 from regnexe.errors import (
+    AdoptionRefused,
     AgentClosed,
     AnswerCutOff,
     CheckpointerError,
     ConfigurationError,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    InvalidCursor,
     InvalidDocument,
     InvalidInput,
     InvalidSessionId,
@@ -21,12 +25,18 @@ from regnexe.errors import (
     LoopError,
     ModelCallRefused,
     PendingApprovalError,
+    PersistenceError,
+    PersistenceNotOpen,
     RegnexeError,
     RunCancelled,
     RunFailed,
     RunInterrupted,
     RunLimited,
     RunTimeout,
+    SessionExists,
+    SessionNotFound,
+    SizeUnknown,
+    StructuredAnswerMissing,
     UnknownVendor,
 )
 from regnexe.events import (
@@ -49,14 +59,20 @@ from regnexe.listeners import (
     JsonLinesEventListener,
 )
 from regnexe.models.vendors import Vendor, chat_model
+from regnexe.persistence.index.base import SessionIndex, SessionInfo, SessionPage
+from regnexe.persistence.opened import OpenedPersistence
+from regnexe.persistence.source import open_persistence
 from regnexe.results import AgentResult, PendingApproval, RunStatus, Usage
 from regnexe.runtime.portal import SyncRunStream
 from regnexe.runtime.stream import RunStream
+from regnexe.sessions.manager import SessionManager, SessionSize
+from regnexe.sessions.sync import SyncSessionManager
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AbstractEventListener",
+    "AdoptionRefused",
     "AgentClosed",
     "AgentCompleted",
     "AgentEventListener",
@@ -67,8 +83,11 @@ __all__ = [
     "CheckpointerError",
     "ConfigurationError",
     "ConsoleEventListener",
+    "DatabaseBusy",
+    "DatabaseUnavailable",
     "Event",
     "EventType",
+    "InvalidCursor",
     "InvalidDocument",
     "InvalidInput",
     "InvalidSessionId",
@@ -79,8 +98,11 @@ __all__ = [
     "LlmStart",
     "LoopError",
     "ModelCallRefused",
+    "OpenedPersistence",
     "PendingApproval",
     "PendingApprovalError",
+    "PersistenceError",
+    "PersistenceNotOpen",
     "Plugin",
     "RegnexeAgent",
     "RegnexeAgentBuilder",
@@ -93,8 +115,18 @@ __all__ = [
     "RunStream",
     "RunTimeout",
     "Session",
+    "SessionExists",
+    "SessionIndex",
+    "SessionInfo",
     "SessionKey",
+    "SessionManager",
+    "SessionNotFound",
+    "SessionPage",
+    "SessionSize",
+    "SizeUnknown",
+    "StructuredAnswerMissing",
     "SyncRunStream",
+    "SyncSessionManager",
     "ToolCalled",
     "ToolResult",
     "UnknownVendor",
@@ -102,6 +134,7 @@ __all__ = [
     "Vendor",
     "agent_tool",
     "chat_model",
+    "open_persistence",
     "plugin",
 ]
 

@@ -11,6 +11,9 @@ from regnexe.runtime.loops import LoopRunners
 from regnexe.runtime.portal import Portal, SyncRunStream
 from regnexe.runtime.request import RunRequest, make_request
 from regnexe.runtime.stream import RunStream
+from regnexe.sessions.adopt import adopt_thread
+from regnexe.sessions.manager import SessionManager
+from regnexe.sessions.sync import SyncSessionManager
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
 
     from regnexe.events import Event
+    from regnexe.identity import SessionKey
     from regnexe.listeners import AgentEventListener
+    from regnexe.persistence.index.base import SessionInfo
+    from regnexe.persistence.opened import PersistenceSource
     from regnexe.results import AgentResult
     from regnexe.runtime.runner import RunControl
 
@@ -46,18 +52,32 @@ class RegnexeAgent:
         saver: BaseCheckpointSaver[Any],
         name: str,
         listeners: Sequence[AgentEventListener] = (),
+        source: PersistenceSource | None = None,
     ) -> None:
-        self._graph = graph
-        self._runners = LoopRunners(graph, saver=saver, name=name, listeners=listeners)
+        self._opens_early = source is not None
+        self._runners = LoopRunners(graph, saver=saver, name=name, listeners=listeners, source=source)
         self._portal = Portal()
+        self._sessions = SessionManager(self._runners.runner, lambda: self._runners.closed)
+        self._sessions_sync = SyncSessionManager(self._sessions, self._portal)
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
         """The compiled LangGraph graph, for what Regnexe does not offer.
 
-        Runs made with it directly are not listened to and do not wait for their session's turn.
+        Runs made with it directly are not listened to and do not wait for their session's turn. Of an agent that was
+        built with a persistence URL, take it inside `async with agent`, or after a first call on the same event loop.
         """
-        return self._graph
+        return self._runners.graph
+
+    @property
+    def sessions(self) -> SessionManager:
+        """The list of sessions, and what one of them holds: `await agent.sessions.list(app_id, user_id)`."""
+        return self._sessions
+
+    @property
+    def sessions_sync(self) -> SyncSessionManager:
+        """What `sessions` does, without `await`; works inside a running loop and in threads too."""
+        return self._sessions_sync
 
     async def ainvoke(
         self,
@@ -168,6 +188,36 @@ class RegnexeAgent:
         )
         return SyncRunStream(asynchronous, self._portal)
 
+    async def adopt(self, key: SessionKey, thread_id: str) -> SessionInfo:
+        """Take over a thread that was written without Regnexe, on the same checkpointer, as this session.
+
+        The next `ainvoke` on the key continues its conversation, with its files, todos and whatever waits for a
+        decision. The thread's latest state is copied: the thread stays as it was, its earlier checkpoints are not
+        copied, and what either gets from now on, the other does not.
+
+        Args:
+            key: the session to make.
+            thread_id: the thread id that was used with `create_deep_agent` or `create_agent`.
+
+        Returns:
+            What the list of sessions now tells of it. Its `tokens` are those that its messages report.
+
+        Raises:
+            SessionExists: there is a session of this key already.
+            SessionNotFound: nothing is stored of the thread.
+            AdoptionRefused: the thread belongs to another session, or waits for a decision that this agent could
+                not take, since it lacks the middleware or the tool that asked. Nothing was stored.
+            InvalidInput: an argument is of the wrong type.
+            CheckpointerError: the checkpointer failed. Nothing that a later call would meet was stored.
+            AgentClosed: the agent was closed before or during the call.
+            LoopError: the checkpointer cannot serve this event loop.
+        """
+        return await adopt_thread(self._runners.runner, lambda: self._runners.closed, key, thread_id)
+
+    def adopt_sync(self, key: SessionKey, thread_id: str) -> SessionInfo:
+        """Do what `adopt` does, without `await`; works inside a running loop and in threads too."""
+        return self._portal.call(self.adopt, key, thread_id)
+
     async def aclose(self) -> None:
         """Stop the runs that go on and close what the agent opened; closing twice is fine.
 
@@ -190,6 +240,8 @@ class RegnexeAgent:
         self._portal.close()
 
     async def __aenter__(self) -> Self:
+        if self._opens_early:
+            await self._runners.runner()
         return self
 
     async def __aexit__(
@@ -198,6 +250,12 @@ class RegnexeAgent:
         await self.aclose()
 
     def __enter__(self) -> Self:
+        if self._opens_early:
+            try:
+                self._portal.call(self._runners.runner)
+            except BaseException:
+                self.close()
+                raise
         return self
 
     def __exit__(

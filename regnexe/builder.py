@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
@@ -14,7 +13,8 @@ from regnexe.capabilities.model import WITH_TOOL, check_unique
 from regnexe.errors import ConfigurationError
 from regnexe.messages import clean_text
 from regnexe.models.vendors import Vendor, chat_model, given_model, model_from_spec
-from regnexe.persistence.whole_writes import with_whole_writes
+from regnexe.persistence.given import check_saver, check_store
+from regnexe.persistence.source import persistence_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from regnexe.listeners import AgentEventListener
 
 __all__ = ["RegnexeAgentBuilder"]
-
-# Savers and stores whose async methods only raise, and the class to use instead.
-_SYNC_ONLY = {
-    "langgraph.checkpoint.sqlite.SqliteSaver": "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver",
-    "langgraph.checkpoint.postgres.PostgresSaver": "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver",
-    "langgraph.checkpoint.redis.RedisSaver": "langgraph.checkpoint.redis.aio.AsyncRedisSaver",
-    "langgraph.checkpoint.mongodb.saver.MongoDBSaver": "an async MongoDB saver",
-    "langgraph.store.sqlite.base.SqliteStore": "langgraph.store.sqlite.aio.AsyncSqliteStore",
-    "langgraph.store.postgres.base.PostgresStore": "langgraph.store.postgres.aio.AsyncPostgresStore",
-}
 
 
 class RegnexeAgentBuilder:
@@ -55,6 +45,7 @@ class RegnexeAgentBuilder:
         self._listeners: list[AgentEventListener] = []
         self._checkpointer: BaseCheckpointSaver[Any] | None = None
         self._store: BaseStore | None = None
+        self._url: str | None = None
         self._system_prompt: str | None = None
         self._response_format: Any = None
         self._response_names: list[str] = []
@@ -167,13 +158,8 @@ class RegnexeAgentBuilder:
         Raises:
             ConfigurationError: it is not an open async saver; the message names the class to use.
         """
-        from langgraph.checkpoint.base import BaseCheckpointSaver
-
-        _check_async("with_checkpointer", checkpointer, BaseCheckpointSaver, "an async LangGraph saver")
-        if type(checkpointer).aget_tuple is BaseCheckpointSaver.aget_tuple:
-            raise ConfigurationError(
-                f"{type(checkpointer).__name__} has no async methods (aget_tuple, aput, ...), which agents need"
-            )
+        self._refuse_two_places("with_checkpointer")
+        check_saver("with_checkpointer", checkpointer)
         self._checkpointer = checkpointer
         return self
 
@@ -183,11 +169,42 @@ class RegnexeAgentBuilder:
         Raises:
             ConfigurationError: it is not an open async store; the message names the class to use.
         """
-        from langgraph.store.base import BaseStore
-
-        _check_async("with_store", store, BaseStore, "an async LangGraph store")
+        self._refuse_two_places("with_store")
+        check_store("with_store", store)
         self._store = store
         return self
+
+    def with_persistence(self, url: str) -> Self:
+        """Keep everything of the sessions in one place: checkpointer, store, list of sessions, and their lock.
+
+        `build()` opens nothing; the agent opens it with the first call or `async with`, makes what is missing, and
+        closes it.
+
+        - `memory://`: in this process, each agent for itself.
+        - `sqlite:///relative.db`, `sqlite:////absolute.db`: a file. `?busy_timeout=30` says for how many seconds a
+          write waits for those that have it locked (10), `?synchronous=full` saves the last writes from power cuts.
+        - `postgresql://user:password@host:port/database`: PostgreSQL 14 or newer; needs
+          `pip install "regnexe[postgres]"`. `?pool_size=20` allows so many connections for each event loop (5),
+          `?pool_timeout=60` is how many seconds to wait for one (30); and what libpq takes, such as `sslmode`.
+
+        Special characters in names and passwords are percent-encoded, as in `%40` for `@`.
+
+        Raises:
+            ConfigurationError: it is no such URL, a package is missing (the message says how to install it), or
+                there is a checkpointer or a store already.
+        """
+        self._refuse_two_places("with_persistence")
+        persistence_source(url)
+        self._url = url
+        return self
+
+    def _refuse_two_places(self, added: str) -> None:
+        given = {"with_persistence": self._url, "with_checkpointer": self._checkpointer, "with_store": self._store}
+        for call, place in given.items():
+            if place is not None and (call == "with_persistence") is not (added == "with_persistence"):
+                raise ConfigurationError(
+                    f"with_persistence brings a checkpointer and a store; {call} was called, so leave {added} out"
+                )
 
     def with_system_prompt(self, text: str) -> Self:
         """Put this text in front of every conversation; deepagents' own guidance follows it.
@@ -212,7 +229,9 @@ class RegnexeAgentBuilder:
         Raises:
             ConfigurationError: it is none of these.
         """
-        self._response_names = _schema_names(schema)
+        from regnexe.runtime.schema_names import schema_names
+
+        self._response_names = schema_names(schema)
         self._response_format = schema
         return self
 
@@ -245,53 +264,28 @@ class RegnexeAgentBuilder:
             )
         from langgraph.checkpoint.memory import InMemorySaver
 
+        from regnexe.persistence.unopened import UnopenedSaver, UnopenedStore
         from regnexe.runtime.graph import RESERVED_TOOL_NAMES, GraphParts, build_graph
 
         check_unique(self._tools, RESERVED_TOOL_NAMES)
         self._check_other_names(RESERVED_TOOL_NAMES)
-        saver = self._checkpointer if self._checkpointer is not None else InMemorySaver()
+        source = None if self._url is None else persistence_source(self._url)
+        saver: BaseCheckpointSaver[Any] = InMemorySaver() if self._checkpointer is None else self._checkpointer
+        store = self._store
+        if source is not None:
+            saver, store = UnopenedSaver(source.place), UnopenedStore(source.place)
         graph = build_graph(
             GraphParts(
                 model=self._model,
                 tools=tuple(tool for _, tool in self._tools),
                 middleware=tuple(self._middleware),
-                checkpointer=with_whole_writes(saver),
-                store=self._store,
+                checkpointer=saver,
+                store=store,
                 system_prompt=self._system_prompt,
                 response_format=self._response_format,
             )
         )
-        return RegnexeAgent(graph, saver=saver, name="agent", listeners=tuple(self._listeners))
-
-
-def _schema_names(schema: Any) -> list[str]:
-    """Return the names under which a model is told of the schema."""
-    from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
-
-    if isinstance(schema, ProviderStrategy):
-        return []
-    inner = schema.schema if isinstance(schema, AutoStrategy | ToolStrategy) else schema
-    try:
-        return [spec.name for spec in ToolStrategy(inner).schema_specs]
-    except Exception as error:
-        raise ConfigurationError(
-            "with_response_format takes a pydantic model, a dataclass, a TypedDict, a JSON schema with a title, or a "
-            f"ToolStrategy or ProviderStrategy around one, got {schema!r:.200}: {error}"
-        ) from error
-
-
-def _check_async(call: str, given: object, base: type, wanted: str) -> None:
-    for cls in type(given).__mro__:
-        if better := _SYNC_ONLY.get(f"{cls.__module__}.{cls.__qualname__}"):
-            raise ConfigurationError(f"{type(given).__name__} works only synchronously; use {better}")
-    if isinstance(given, base):
-        return
-    hint = ""
-    if isinstance(given, str | os.PathLike) and "check" in call:
-        hint = "; for a file: `async with AsyncSqliteSaver.from_conn_string(path) as saver`, then pass the saver"
-    elif not isinstance(given, type) and (hasattr(given, "__aenter__") or hasattr(given, "__enter__")):
-        hint = "; from_conn_string(...) is a context manager: `async with ... as saver`, then pass the saver"
-    raise ConfigurationError(f"{call} takes {wanted}, got {_kind(given)}{hint}")
+        return RegnexeAgent(graph, saver=saver, name="agent", listeners=tuple(self._listeners), source=source)
 
 
 def _kind(given: object) -> str:

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -137,6 +137,7 @@ async def run(db: Path, work: Path, *, console: Console) -> None:
 
     Raises:
         DemoFailed: something went another way than the demo says.
+        PersistenceError: the file cannot be used.
     """
     began = time.perf_counter()
     stage = _Stage(console)
@@ -293,11 +294,10 @@ async def _agent(
     db: Path, listener: AgentEventListener, *middleware: AgentMiddleware[Any, Any, Any]
 ) -> AsyncIterator[RegnexeAgent]:
     """Open the file, and close it again with everything that was made for it."""
-    async with AsyncSqliteSaver.from_conn_string(str(db)) as saver:
-        builder = RegnexeAgentBuilder().with_default_model(Vendor.OFFLINE, "demo").with_plugin(_WeatherPlugin())
-        builder.with_checkpointer(saver).with_event_listener(listener).with_middleware(*middleware)
-        async with builder.build() as agent:
-            yield agent
+    builder = RegnexeAgentBuilder().with_default_model(Vendor.OFFLINE, "demo").with_plugin(_WeatherPlugin())
+    builder.with_persistence(f"sqlite:///{quote(os.fsencode(db))}")
+    async with builder.with_event_listener(listener).with_middleware(*middleware).build() as agent:
+        yield agent
 
 
 async def _ask(agent: RegnexeAgent, text: str, user: str, session: str) -> AgentResult:

@@ -4,14 +4,24 @@ RegnexeError
 ├── ConfigurationError (ValueError)      the builder was given something that cannot work
 │   └── UnknownVendor                    no such model vendor
 ├── InvalidInput (ValueError)            one call was given something that cannot work
+│   ├── InvalidCursor                    a cursor is damaged, or of another list
 │   └── InvalidSessionId                 an app, user or session id is not usable
 ├── InvalidDocument (ValueError)         a stored session cannot be read
 ├── AgentClosed                          the agent was closed before or during the call
 ├── LoopError                            the call was made from an event loop that can't serve it
-├── CheckpointerError                    the checkpointer failed before the run began
+├── CheckpointerError                    the checkpointer failed
+│   └── PersistenceError                 a database cannot be opened, read or written
+│       ├── DatabaseBusy                 somebody else kept it locked for too long
+│       └── DatabaseUnavailable          its server cannot be reached, or the connection was lost
+├── PersistenceNotOpen                   a graph was used before its agent had opened anything
+├── SessionNotFound (LookupError)        nothing is stored of this session or thread
+├── SessionExists                        there is a session of this name already
+├── AdoptionRefused (ValueError)         a thread cannot be taken over as a session
+├── SizeUnknown                          the checkpointer cannot tell what a session takes
 ├── PendingApprovalError                 the session waits for a decision, not for a message
 ├── ModelCallRefused (ValueError)        a request was not sent: the model does not take what is in it
 ├── AnswerCutOff                         an answer stopped before its end
+├── StructuredAnswerMissing              the answer was plain text, and a form was asked for
 └── RunFailed                            a run ended without an answer (see `raise_for_status`)
     ├── RunCancelled                     it was cancelled
     ├── RunInterrupted                   it waits for a decision
@@ -33,10 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "AdoptionRefused",
     "AgentClosed",
     "AnswerCutOff",
     "CheckpointerError",
     "ConfigurationError",
+    "DatabaseBusy",
+    "DatabaseUnavailable",
+    "InvalidCursor",
     "InvalidDocument",
     "InvalidInput",
     "InvalidSessionId",
@@ -44,12 +58,18 @@ __all__ = [
     "LoopError",
     "ModelCallRefused",
     "PendingApprovalError",
+    "PersistenceError",
+    "PersistenceNotOpen",
     "RegnexeError",
     "RunCancelled",
     "RunFailed",
     "RunInterrupted",
     "RunLimited",
     "RunTimeout",
+    "SessionExists",
+    "SessionNotFound",
+    "SizeUnknown",
+    "StructuredAnswerMissing",
     "UnknownVendor",
 ]
 
@@ -98,6 +118,18 @@ class InvalidSessionId(InvalidInput):
         self.value = value
 
 
+class InvalidCursor(InvalidInput):
+    """A cursor is damaged, or comes from another list; `list` without one gives the first page.
+
+    Attributes:
+        cursor: the cursor as it was given.
+    """
+
+    def __init__(self, message: str, *, cursor: object) -> None:
+        super().__init__(message)
+        self.cursor = cursor
+
+
 class InvalidDocument(RegnexeError, ValueError):
     """A stored session cannot be read; the message says why, and `__cause__` holds pydantic's own account.
 
@@ -114,7 +146,83 @@ class LoopError(RegnexeError, RuntimeError):
 
 
 class CheckpointerError(RegnexeError):
-    """The checkpointer failed before the run began, and nothing was stored; `__cause__` is its own exception."""
+    """The checkpointer failed.
+
+    Raised by a call, it failed before the run began, and nothing was stored. As the `error` of a result, it
+    failed during the run; what had been stored until then is whole. `__cause__` is the checkpointer's own exception.
+    """
+
+
+class PersistenceError(CheckpointerError):
+    """A database cannot be opened, read or written; the message says why. Whatever was to be written was not.
+
+    Attributes:
+        place: the file or the database, never with a password.
+    """
+
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class DatabaseBusy(PersistenceError):
+    """Somebody else kept the database locked for longer than writes wait. Try again later."""
+
+
+class DatabaseUnavailable(PersistenceError):
+    """The database server cannot be reached, or the connection to it was lost again and again."""
+
+
+class PersistenceNotOpen(RegnexeError, RuntimeError):
+    """The graph of an agent was used before the agent had opened its database on this event loop."""
+
+
+class SessionNotFound(RegnexeError, LookupError):
+    """Nothing is stored of this session or thread.
+
+    Attributes:
+        thread_id: the thread that nothing is stored under.
+    """
+
+    def __init__(self, message: str, *, thread_id: str) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+
+
+class SessionExists(RegnexeError):
+    """There is a session of this name already, and it was left as it is.
+
+    Attributes:
+        thread_id: the session's thread.
+    """
+
+    def __init__(self, message: str, *, thread_id: str) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+
+
+class AdoptionRefused(RegnexeError, ValueError):
+    """A thread cannot be taken over as a session; the message says why, and nothing was stored.
+
+    Attributes:
+        thread_id: the thread.
+    """
+
+    def __init__(self, message: str, *, thread_id: str) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+
+
+class SizeUnknown(RegnexeError):
+    """The checkpointer cannot tell how many bytes a session takes.
+
+    Attributes:
+        checkpointer: the name of its class.
+    """
+
+    def __init__(self, message: str, *, checkpointer: str) -> None:
+        super().__init__(message)
+        self.checkpointer = checkpointer
 
 
 class ModelCallRefused(RegnexeError, ValueError):
@@ -133,6 +241,18 @@ class ModelCallRefused(RegnexeError, ValueError):
 
 class AnswerCutOff(RegnexeError):
     """An answer stopped before its end, in the stream or by a limit; what had come of it is not an answer."""
+
+
+class StructuredAnswerMissing(RegnexeError):
+    """The model answered in plain text where an answer in a form was asked for, and did so again when told.
+
+    Attributes:
+        text: what it said instead, at last.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class PendingApprovalError(RegnexeError):

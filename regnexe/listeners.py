@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import threading
@@ -28,12 +27,18 @@ from regnexe.events import (
 from regnexe.json_values import safe_repr, safe_str, to_json
 from regnexe.messages import text_of
 from regnexe.results import Usage
-from regnexe.terminal import printable
+from regnexe.terminal import count, is_narrow, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["AbstractEventListener", "AgentEventListener", "ConsoleEventListener", "JsonLinesEventListener"]
+__all__ = [
+    "AbstractEventListener",
+    "AgentEventListener",
+    "ConsoleEventListener",
+    "JsonLinesEventListener",
+    "error_text",
+]
 
 
 @runtime_checkable
@@ -117,7 +122,7 @@ class ConsoleEventListener(AbstractEventListener):
                 return [("bold", f"▶ {event.thread_id}  {self._clip(event.goal)}")]
             case LlmStart():
                 purpose = "" if event.purpose == "answer" else f" for {event.purpose}"
-                lines = [("dim", f"· {event.name} reads {_count(len(event.messages), 'message')}{purpose}")]
+                lines = [("dim", f"· {event.name} reads {count(len(event.messages), 'message')}{purpose}")]
                 if self._system_prompt and event.system_prompt:
                     lines.append(("dim", f"  system: {self._clip(event.system_prompt)}"))
                 return lines
@@ -128,8 +133,8 @@ class ConsoleEventListener(AbstractEventListener):
                 return [("cyan", f"→ {event.name}({self._clip(arguments)})")]
             case ToolResult(error=None):
                 return [("green", f"← {event.name}: {self._clip(event.content)}")]
-            case ToolResult():
-                return [("red", f"✗ {event.name}: {self._clip(event.content)}")]
+            case ToolResult(error=BaseException() as error):
+                return [("red", f"✗ {event.name}: {self._clip(event.content.strip() or error_text(error))}")]
             case ApprovalRequested():
                 return [("yellow", f"? {event.name} waits for a decision: {self._clip(safe_str(event.pending.value))}")]
             case AgentCompleted():
@@ -139,7 +144,7 @@ class ConsoleEventListener(AbstractEventListener):
 
     def _answer(self, event: LlmEnd) -> list[tuple[str, str]]:
         if event.error is not None:
-            return [("red", f"✗ {event.name}: {type(event.error).__name__}: {self._clip(safe_str(event.error))}")]
+            return [("red", f"✗ {event.name}: {self._clip(error_text(event.error))}")]
         text = _text_of(event.message) if event.message else ""
         style = "" if event.purpose == "answer" else "dim"
         lines = [(style, f"“{self._clip(text)}”")] if text else []
@@ -151,10 +156,10 @@ class ConsoleEventListener(AbstractEventListener):
         style = "bold green" if event.error is None else "bold red"
         line = f"■ {event.status}"
         if event.error is not None:
-            line += f": {type(event.error).__name__}: {self._clip(safe_str(event.error))}"
+            line += f": {self._clip(error_text(event.error))}"
         if self._token_usage:
             usage = event.usage
-            calls = f"{_count(usage.model_calls, 'model call')}, {_count(usage.tool_calls, 'tool call')}"
+            calls = f"{count(usage.model_calls, 'model call')}, {count(usage.tool_calls, 'tool call')}"
             line += f"  ({calls}, {_tokens(usage)})"
         return [(style, line)]
 
@@ -176,7 +181,7 @@ class ConsoleEventListener(AbstractEventListener):
         line = printable(" ".join(line.splitlines()))
         encoding = self._console.encoding
         # Not every terminal can show every character; one that it can't must not stop the rest.
-        shown = line.translate(_ASCII).encode(encoding, "replace").decode(encoding) if _is_narrow(encoding) else line
+        shown = line.translate(_ASCII).encode(encoding, "replace").decode(encoding) if is_narrow(encoding) else line
         # Text, not markup: what a model or a tool wrote must not be read as styling.
         self._console.print(Padding(Text(shown, style=style), (0, 0, 0, indent), expand=False))
 
@@ -219,12 +224,10 @@ def _is_outer(event: Event) -> bool:
 _ASCII = str.maketrans({"▶": ">", "·": "-", "→": ">", "←": "<", "✗": "x", "■": "#", "“": '"', "”": '"', "…": "..."})
 
 
-def _is_narrow(encoding: str) -> bool:
-    return codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error and what it says; the kind alone where it says nothing, as a cancellation does."""
+    said = safe_str(error).strip()
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _tokens(usage: Usage) -> str:

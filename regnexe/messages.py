@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "call_arguments",
     "clean_content",
     "clean_text",
+    "finish_reason_of",
     "has_lone_surrogate",
     "history_faults",
     "is_blank",
@@ -26,6 +29,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 _NO_TEXT = {bool, bytes, float, int, type(None)}
+_REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 _NO_ANSWER = {"text", "reasoning", "thinking", "redacted_thinking"}
 
 
@@ -40,6 +44,36 @@ def is_blank(message: BaseMessage) -> bool:
         return False
     blocks = [] if isinstance(message.content, str) else message.content
     return all(isinstance(block, dict) and block.get("type") in _NO_ANSWER for block in blocks if block)
+
+
+def finish_reason_of(message: AIMessage) -> str:
+    """Return why the provider says that the answer ended, in its own word; "" when it does not say."""
+    metadata = message.response_metadata
+    incomplete = metadata.get("incomplete_details")  # OpenAI's Responses API
+    reason = next((metadata[name] for name in _REASONS if metadata.get(name)), None)
+    return str(reason or (incomplete.get("reason") if isinstance(incomplete, dict) else None) or "")
+
+
+def call_arguments(text: str | None) -> dict[str, Any] | None:
+    """Return the arguments that this text of a model gives to a tool; None when it is no JSON object.
+
+    No text, and `null`, are a call without arguments. Strings may hold line breaks as they are, which models
+    do and LangChain takes; NaN, infinities and numbers that no float holds are not JSON.
+    """
+    if not text:
+        return {}
+    try:
+        given = json.loads(text, strict=False, parse_constant=_finite, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return {} if given is None else given if isinstance(given, dict) else None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number of JSON")
+    return number
 
 
 def clean_text(text: str) -> str:

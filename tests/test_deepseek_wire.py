@@ -315,6 +315,45 @@ async def test_langchains_own_class_is_refused_where_ours_is_not() -> None:
         assert (await ask(agent, "q")).status == "completed"
 
 
+@pytest.mark.parametrize("way", ["awaited", "streamed"])
+async def test_a_users_own_model_keeps_its_settings_through_a_whole_session(
+    enforcement: Enforcement, way: Way, saver: Any
+) -> None:
+    with DeepSeekServer(Loops(2), rules=Rules(reasoning=enforcement)) as server:
+        plain = ChatDeepSeek(
+            model="deepseek-v4-pro",
+            api_key=SecretStr("sk-mine"),
+            base_url=server.base_url,
+            max_tokens=77,
+            temperature=0.5,
+        )
+        agent = RegnexeAgentBuilder().with_model(plain).with_tool(look).with_checkpointer(saver).build()
+        for turn in (1, 2):
+            result = await ask(agent, f"question {turn}", way)
+            assert (result.status, result.final_text) == ("completed", f"answer {turn}")
+            assert result.usage.input_tokens > 0
+        assert all(thoughts(server.requests[-1]))
+        for request in server.requests:
+            assert (request.api_key, request.model) == ("sk-mine", "deepseek-v4-pro")
+            assert (request.body["max_tokens"], request.body["temperature"]) == (77, 0.5)
+
+
+@pytest.mark.parametrize("way", ["awaited", "streamed"])
+@pytest.mark.parametrize("cls", [DeepSeekChatModel, ChatDeepSeek])
+async def test_without_thinking_nothing_that_was_thought_is_sent(
+    cls: Any, enforcement: Enforcement, way: Way, saver: Any
+) -> None:
+    with DeepSeekServer(Loops(2), rules=Rules(reasoning=enforcement)) as server:
+        model = cls(model="deepseek-flash", api_key=SecretStr("sk"), base_url=server.base_url, extra_body=OFF)
+        agent = RegnexeAgentBuilder().with_model(model).with_tool(look).with_checkpointer(saver).build()
+        for turn in (1, 2):
+            result = await ask(agent, f"question {turn}", way)
+            assert (result.status, result.final_text, result.usage.tool_calls) == ("completed", f"answer {turn}", 2)
+        assert {request.thinking for request in server.requests} == {False}
+        assert "reasoning_content" not in str([request.messages for request in server.requests])
+        assert server.errors == []
+
+
 def test_a_synchronous_run_is_not_refused() -> None:
     with DeepSeekServer(Loops(3)) as server:
         agent = agent_for(server)

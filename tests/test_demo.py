@@ -94,6 +94,34 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "nowhere does not exist" in " ".join(result.output.split())
 
 
+def test_what_no_file_can_be_at_is_refused_in_a_message(tmp_path: Path) -> None:
+    for db, told in (
+        ("", "the name is empty; name a file."),
+        (tmp_path, "is a directory; name a file in it."),
+        (os.devnull, "is no file that can be written to; name another."),
+    ):
+        result = run("demo", "--db", str(db), COLUMNS="400")
+        assert result.exit_code == 2
+        assert told in result.output
+        assert "Regnexe demo" not in result.output
+
+
+def test_a_file_that_cannot_be_made_ends_the_demo_with_the_reason(tmp_path: Path) -> None:
+    result = run("demo", "--db", str(tmp_path / ("x" * 300)))
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: the SQLite database " in result.output
+    assert "cannot be opened" in result.output
+
+
+def test_a_file_that_becomes_unusable_ends_the_second_process_with_the_reason(tmp_path: Path) -> None:
+    db = tmp_path / "text.db"
+    db.write_text("This is no database. " * 100)
+    result = run("demo-reopen", str(db), "--report", str(tmp_path / "report.json"))
+    assert result.exit_code == 1
+    assert "is no SQLite database" in result.output
+
+
 def test_a_claim_that_does_not_hold_ends_the_demo_with_what_differed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "FOLLOW_UP", "Check the weather in Paris.")
     result = run("demo")

@@ -215,6 +215,23 @@ async def test_the_console_says_what_failed() -> None:
     assert "■ error: RuntimeError: provider down" in out.getvalue()
 
 
+async def test_the_console_names_a_cancellation_which_has_no_text() -> None:
+    out = io.StringIO()
+    listener = ConsoleEventListener(console=Console(file=out, width=200), token_usage=False)
+    cancelled = asyncio.CancelledError()
+    for event in (
+        ToolResult(**about(name="wait"), tool_call_id="c", tool="wait", content="", error=cancelled),
+        LlmEnd(**about(name="model"), call_id="c", message=None, usage=Usage(), error=cancelled),
+        AgentCompleted(**about(name="agent"), status=RunStatus.CANCELLED, final_text="", error=cancelled),
+    ):
+        await listener.on_event(event.type, event.name, event)
+    assert [line.strip() for line in out.getvalue().splitlines()] == [
+        "✗ wait: CancelledError",
+        "✗ model: CancelledError",
+        "■ cancelled: CancelledError",
+    ]
+
+
 async def test_the_json_lines_file_has_one_parsable_line_for_each_event(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     agent = build(

@@ -409,6 +409,32 @@ def test_one_model_serves_any_number_of_event_loops(cls: Any, keep_alive_address
     assert not [loop for loop in model.root_async_client._client._clients if not loop.is_closed()]
 
 
+def test_a_model_behind_openais_proxy_serves_any_number_of_event_loops(
+    keep_alive_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_PROXY", keep_alive_address.removesuffix("/v1"))
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://only-the-proxy-knows.test/v1")
+    model: Any = chat_model(Vendor.OPENAI, "m")
+
+    async def twice() -> str:
+        return str((await model.ainvoke("x")).text + (await model.ainvoke("x")).text)
+
+    assert [asyncio.run(twice()) for _ in range(3)] == ["hihi"] * 3
+    assert model.invoke("x").text == "hi"
+    model.root_client.close()
+
+
+@pytest.mark.parametrize("cls", [DeepSeekChatModel, HostedChatModel, ChatDeepSeek])
+async def test_a_users_own_http_client_is_used_as_it_is(cls: Any, keep_alive_address: str) -> None:
+    async with openai.DefaultAsyncHttpxClient(headers={"x-mine": "yes"}) as own:
+        model: Any = vendors.given_model(
+            cls(model="m", api_key=KEY, base_url=keep_alive_address, http_async_client=own)
+        )
+        assert model.root_async_client._client is own
+        assert (await model.ainvoke("x")).text == "hi"
+
+
 # --- what is relied on ---
 
 
@@ -417,13 +443,12 @@ def test_the_private_names_of_langchain_that_are_overridden_are_still_there() ->
         "_get_request_payload",
         "_convert_input",
         "_resolve_model_profile",
-        "_generate",
-        "_agenerate",
-        "_stream",
-        "_astream",
         "validate_environment",
     ):
         assert hasattr(ChatDeepSeek, name), f"langchain-deepseek has no {name} any more; adapt regnexe.models.deepseek"
+    for name in ("_generate", "_agenerate", "_stream", "_astream", "_create_chat_result"):
+        for cls in (ChatDeepSeek, ChatOpenAI):
+            assert hasattr(cls, name), f"{cls.__name__} has no {name} any more; adapt regnexe.models.guarded"
     model = ChatDeepSeek(model="m", api_key=SecretStr(KEY))
     payload = model._get_request_payload([("system", "s"), ("human", "h"), ("ai", "a")])
     assert [sent["role"] for sent in payload["messages"]] == ["system", "user", "assistant"], (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import logging
 import os
 import sys
@@ -16,11 +15,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from regnexe.builder import RegnexeAgentBuilder
 from regnexe.chat.commands import run_command, short_session_id
 from regnexe.chat.conversation import Conversation
+from regnexe.chat.hints import as_options
+from regnexe.chat.lines import Lines, NotText
 from regnexe.chat.plugins import load_plugin
 from regnexe.chat.printer import error_text
 from regnexe.chat.screen import Screen
@@ -31,14 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from langgraph.checkpoint.base import BaseCheckpointSaver
     from rich.console import Console
 
 __all__ = ["ChatOptions", "chat"]
 
-PROMPT = "you> "
 OFFLINE = "offline:demo"
-DEFAULT = "deepseek:deepseek-v4-flash"
+DEFAULT = "deepseek:deepseek-flash"
 DEFAULT_KEYS = ("DEEPSEEK_API_KEY", "DEEPSEEK_KEY")
 
 _TOOL_THREADS = "regnexe-chat-tool"
@@ -61,10 +61,14 @@ class ChatOptions:
 def chat(options: ChatOptions, *, console: Console) -> int:
     """Chat until there is no more input, and return the exit code.
 
+    That is 130 when Ctrl-C ended it, and 1 when something that a pipe asked for was not done, after the rest of it.
+
     Raises:
         ConfigurationError: something that was asked for cannot work; nothing was opened or stored.
+        PersistenceError: the file cannot hold the sessions.
         InvalidSessionId: an id is not usable.
     """
+    lines = Lines()
     model, greeting = _model(options)
     session = short_session_id() if options.session is None else options.session
     key = SessionKey(options.app, options.user, session)
@@ -81,7 +85,7 @@ def chat(options: ChatOptions, *, console: Console) -> int:
             screen.say(_place(options.db, key, named=options.session is not None))
             runner.run(conversation.say_where())
             screen.say("/help lists the commands, /quit ends.")
-            code = _converse(conversation, runner)
+            code = _converse(conversation, lines, runner)
         finally:
             runner.run(opened.aclose())
         _leave_tools_behind(tool_threads, screen, code)
@@ -117,27 +121,10 @@ def _builder(options: ChatOptions, model: str) -> RegnexeAgentBuilder:
 async def _open(
     builder: RegnexeAgentBuilder, key: SessionKey, db: Path | None, screen: Screen, opened: contextlib.AsyncExitStack
 ) -> Conversation:
-    saver = await _saver(db, opened)
-    agent = await opened.enter_async_context(builder.with_checkpointer(saver).build())
-    return Conversation(agent=agent, saver=saver, screen=screen, key=key, db=db)
-
-
-async def _saver(db: Path | None, opened: contextlib.AsyncExitStack) -> BaseCheckpointSaver[Any]:
-    if db is None:
-        from langgraph.checkpoint.memory import InMemorySaver
-
-        return InMemorySaver()
-    import sqlite3
-
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-    try:
-        saver = await opened.enter_async_context(AsyncSqliteSaver.from_conn_string(str(db)))
-        await saver.setup()
-    except sqlite3.Error as error:
-        await opened.aclose()
-        raise ConfigurationError(f"{db} cannot be used as an SQLite file: {error}") from error
-    return saver
+    if db is not None:
+        builder.with_persistence(f"sqlite:///{quote(os.fsencode(db))}")
+    agent = await opened.enter_async_context(builder.build())
+    return Conversation(agent=agent, screen=screen, key=key, db=db)
 
 
 def _place(db: Path | None, key: SessionKey, *, named: bool) -> str:
@@ -147,25 +134,28 @@ def _place(db: Path | None, key: SessionKey, *, named: bool) -> str:
     return f"Sessions are kept in {db}.{again}"
 
 
-def _converse(conversation: Conversation, runner: asyncio.Runner) -> int:
+def _converse(conversation: Conversation, lines: Lines, runner: asyncio.Runner) -> int:
     """Take lines until there are no more; return the exit code."""
     screen = conversation.screen
-    typed = sys.stdin.isatty()
-    _prepare_input(edited=typed and sys.stdout.isatty())
     while not conversation.ended:
+        interrupted = False
         try:
-            line = _typed_line(screen) if typed else _piped_line(screen)
+            line = lines.next(screen)
             if line is None:
                 break
             runner.run(_work_on(line, conversation))
             interrupted = conversation.stopped
+        except NotText as error:
+            conversation.failed = True
+            screen.say(f"{screen.marks.failed} {error}", "red")
         except KeyboardInterrupt:
             screen.newline()
             interrupted = True
         # Who pipes lines in has no prompt to come back to.
-        if interrupted and not typed:
+        if interrupted and not lines.typed:
             return 130
-    return 0
+    # Who types has seen what failed.
+    return 1 if conversation.failed and not lines.typed else 0
 
 
 async def _work_on(line: str, conversation: Conversation) -> None:
@@ -177,32 +167,7 @@ async def _work_on(line: str, conversation: Conversation) -> None:
     try:
         await run_command(line.rstrip(), conversation)
     except Exception as error:
-        conversation.screen.line(f"{conversation.screen.marks.failed} that failed:", error_text(error), "red")
-
-
-def _prepare_input(*, edited: bool) -> None:
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
-    if edited:
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  # its import gives `input` a history and editing
-
-
-def _typed_line(screen: Screen) -> str | None:
-    try:
-        return input(PROMPT)
-    except EOFError:
-        screen.newline()
-        return None
-
-
-def _piped_line(screen: Screen) -> str | None:
-    line = sys.stdin.readline()
-    if not line:
-        return None
-    if line.strip():
-        screen.line(PROMPT.rstrip(), line)
-    return line.rstrip("\r\n")
+        conversation.fail("that failed:", error_text(error))
 
 
 class _Warnings(logging.Handler):
@@ -215,7 +180,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record, unless the chat shows what it tells anyway."""
         if not str(record.msg).startswith("tool %r failed"):
-            self._screen.line("!", record.getMessage(), "yellow")
+            self._screen.line("!", as_options(record.getMessage()), "yellow")
 
 
 @contextlib.contextmanager
@@ -238,5 +203,6 @@ def _leave_tools_behind(tool_threads: ThreadPoolExecutor, screen: Screen, code: 
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             screen.say("A tool that was stopped still runs in a thread; it is left behind.", "yellow")
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
             os._exit(code)

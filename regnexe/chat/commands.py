@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import AIMessage, ToolMessage
 
 from regnexe.chat.printer import called
-from regnexe.chat.screen import count
 from regnexe.errors import InvalidSessionId
 from regnexe.identity import SessionKey, new_session_id
 from regnexe.messages import text_of
+from regnexe.terminal import count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -53,10 +53,12 @@ async def run_command(line: str, chat: Conversation) -> None:
     name, argument = name.lower(), argument.strip()
     command = COMMANDS.get(name)
     if command is None:
+        chat.failed = True
         near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(COMMANDS)}."
         chat.screen.say(f"There is no command {name}. {hint} (A message may begin with a space and then a slash.)")
     elif argument and not command.takes:
+        chat.failed = True
         chat.screen.say(f"{name} takes nothing after it, got {argument!r}.")
     else:
         await command.run(chat, argument)
@@ -85,6 +87,7 @@ async def _new(chat: Conversation, argument: str) -> None:
     try:
         key = SessionKey(chat.key.app_id, chat.key.user_id, argument or short_session_id())
     except InvalidSessionId as error:
+        chat.failed = True
         chat.screen.say(f"{error}.")
         return
     chat.key = key
@@ -93,20 +96,22 @@ async def _new(chat: Conversation, argument: str) -> None:
 
 async def _sessions(chat: Conversation, _: str) -> None:
     where, rest = "in this process", ""
-    last: dict[SessionKey, str] = {}
+    # In the file or not, what this process used is the newest.
+    used = dict.fromkeys(reversed(chat.known), "")
+    last = used
     if chat.db is not None:
         where += f" and in {chat.db}"
         size = chat.db.stat().st_size
         if size > _LARGE_FILE:
             chat.screen.say(f"The file is large ({size / 1e6:,.0f} MB); this may take a while.")
         stored = await chat.stored_sessions()
-        last = {key: f"{written.astimezone():%Y-%m-%d %H:%M}" for key, written in stored.sessions.items()}
+        times = {key: f"{written.astimezone():%Y-%m-%d %H:%M}" for key, written in stored.sessions.items()}
+        last = {key: "" for key in used if key not in times} | times
         if not stored.complete:
             rest = (
                 f"The file is large ({size / 1e6:,.0f} MB): only its newest {count(stored.steps, 'step')} were looked "
                 "at, so older sessions may be missing. /new and a session's name goes on with any."
             )
-    last |= {key: "" for key in chat.known if key not in last}
     found = count(len(last), "session") if last else "no sessions yet"
     about = f"App {chat.key.app_id}, user {chat.key.user_id}: {found} {where}"
     more = len(last) - _MOST_SESSIONS

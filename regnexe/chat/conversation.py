@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from regnexe.chat.printer import RunPrinter, error_text, waiting
-from regnexe.chat.screen import count
 from regnexe.errors import InvalidSessionId, PendingApprovalError
 from regnexe.identity import SessionKey
 from regnexe.results import RunStatus
+from regnexe.terminal import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from langchain_core.messages import BaseMessage
-    from langgraph.checkpoint.base import BaseCheckpointSaver
 
     from regnexe.agent import RegnexeAgent
     from regnexe.chat.screen import Screen
@@ -61,18 +60,17 @@ class Conversation:
 
     Attributes:
         agent: who answers.
-        saver: where the sessions are.
         screen: where to print.
         key: the session that the next message goes to.
         db: the file, None when sessions are in memory.
-        known: the sessions that were used in this process.
+        known: the sessions that were used in this process, the newest last.
         sent: for each of them the agent's last model call, as it was sent.
         ended: whether the user has asked to leave.
         stopped: whether Ctrl-C has stopped the run.
+        failed: whether something that a line asked for was not done.
     """
 
     agent: RegnexeAgent
-    saver: BaseCheckpointSaver[Any]
     screen: Screen
     key: SessionKey
     db: Path | None = None
@@ -80,12 +78,14 @@ class Conversation:
     sent: dict[SessionKey, LlmStart] = field(default_factory=dict)
     ended: bool = False
     stopped: bool = False
+    failed: bool = False
 
     async def answer(self, text: str) -> None:
         """Send the text, show what happens, and end with the run; an error is printed."""
         printer = RunPrinter(self.screen)
         key = self.key
         stream = self.agent.astream(text, app_id=key.app_id, user_id=key.user_id, session_id=key.session_id)
+        self.known.pop(key, None)
         self.known[key] = None
         try:
             with self._stopped_by_ctrl_c(stream):
@@ -93,21 +93,29 @@ class Conversation:
                     async for event in stream:
                         printer.show(event)
             printer.finish(stream.result)
+            if stream.result.status is not RunStatus.COMPLETED:
+                self.failed = True
             if stream.result.status is RunStatus.INTERRUPTED:
                 self.say_waiting(waiting(pending.value for pending in stream.result.pending))
         except PendingApprovalError:
             _, pending = await self.stored_log()
             self.say_waiting(pending)
+            self.failed = True
         except asyncio.CancelledError:
             if not self.stopped:
                 raise
             self.screen.line("stopped before it began; nothing was stored", style="yellow")
         except Exception as error:
-            self.screen.line(f"{self.screen.marks.failed} the run failed:", error_text(error), "red")
+            self.fail("the run failed:", error_text(error))
         finally:
             self.screen.settle()
             if printer.sent is not None:
                 self.sent[key] = printer.sent
+
+    def fail(self, what: str, why: str = "") -> None:
+        """Say in one line that something was not done."""
+        self.failed = True
+        self.screen.line(f"{self.screen.marks.failed} {what}", why, "red")
 
     async def stored_log(self) -> tuple[Sequence[BaseMessage], list[str]]:
         """Return the session's log, and what waits for a decision in it."""
@@ -118,7 +126,8 @@ class Conversation:
     async def stored_sessions(self) -> Stored:
         """Look for this app's and user's sessions in the file, for a few seconds at most."""
         ids = {"regnexe_app_id": self.key.app_id, "regnexe_user_id": self.key.user_id}
-        rows: Any = self.saver.alist(None, filter=ids, limit=_MOST_STEPS)
+        saver: Any = self.agent.graph.checkpointer
+        rows = saver.alist(None, filter=ids, limit=_MOST_STEPS)
         found: dict[SessionKey, datetime] = {}
         steps, until = 0, time.monotonic() + _MOST_SECONDS
         async with contextlib.aclosing(rows):

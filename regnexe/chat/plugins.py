@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from regnexe.errors import ConfigurationError
+from regnexe.listeners import error_text
 
 __all__ = ["load_plugin"]
 
 MANIFEST = "plugin.yaml"
 
+_MISSING = object()
 _ENTRY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -57,26 +61,30 @@ def _made(entry: str, folder: Path, *, source: str, inside: bool = True) -> obje
     # At the end, so that a file of the plugin never takes the place of another module.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-    try:
+    with _told(f"{source}: importing {module_name!r} failed"):
         module: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigurationError(
-            f"{source}: importing {module_name!r} failed: {type(error).__name__}: {error}"
-        ) from error
     if inside and not _lies_in(module, folder):
         raise ConfigurationError(
             f"{source}: another module is named {module_name!r} ({getattr(module, '__file__', None) or 'built in'}); "
             "give the plugin's module another name"
         )
-    if not hasattr(module, name):
+    with _told(f"{source}: looking for {name!r} in the module {module_name!r} failed"):
+        found = getattr(module, name, _MISSING)
+    if found is _MISSING:
         raise ConfigurationError(f"{source}: there is no {name!r} in the module {module_name!r}")
-    found = getattr(module, name)
     if not isinstance(found, type):
         return found
-    try:
+    with _told(f"{source}: {name}() failed"):
         return found()
-    except Exception as error:
-        raise ConfigurationError(f"{source}: {name}() failed: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Tell of what a plugin's own code raises; one that exits would else end the program without a word."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"{what}: {error_text(error)}") from error
 
 
 def _lies_in(module: Any, folder: Path) -> bool:

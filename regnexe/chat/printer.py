@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from regnexe.chat.screen import count
+from regnexe.chat.hints import as_options
 from regnexe.events import AgentStarted, LlmDelta, LlmEnd, LlmStart, ToolCalled, ToolResult
+from regnexe.listeners import error_text as kind_and_text
 from regnexe.messages import text_of
 from regnexe.results import RunStatus
+from regnexe.terminal import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,14 +106,16 @@ class RunPrinter:
         elif event.error is None:
             style, head, text = "green", f"{marks.result} {inside}{event.name}:", event.content
         else:
-            style, head, text = "red", f"{marks.failed} {inside}{event.name}:", event.content
+            # What was cancelled says nothing of itself.
+            said = event.content.strip() or kind_and_text(event.error)
+            style, head, text = "red", f"{marks.failed} {inside}{event.name}:", said
         self._screen.line(head, text, style, indent=indent)
         self._screen.wait(event.name if began else "thinking")
 
 
 def error_text(error: BaseException | None) -> str:
-    """Return the kind of an error and what it says."""
-    return f"{type(error).__name__}: {error}" if error is not None else "no reason given"
+    """Return the kind of an error and what it says; what it says to do names options of this program."""
+    return as_options(kind_and_text(error)) if error is not None else "no reason given"
 
 
 def called(name: str, arguments: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,21 +9,16 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from regnexe.terminal import printable
+from regnexe.terminal import is_narrow, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-__all__ = ["Screen", "count"]
+__all__ = ["Screen"]
 
 # Longest part of a text that stands on one line, in characters, where no terminal says how wide a line is.
 _LINE = 200
-
-
-def count(number: int, noun: str) -> str:
-    """Return for example `1 message`, `1,200 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _shown(text: str) -> str:
@@ -53,8 +47,8 @@ class Screen:
         self._animated = console.is_terminal and not console.is_dumb_terminal and sys.stdout.isatty()
         self._status: Status | None = None
         self._within_line = False
-        wide = codecs.lookup(console.encoding).name in ("utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030")
-        self.marks = Marks() if wide else _ASCII
+        self._held = ""
+        self.marks = _ASCII if is_narrow(console.encoding) else Marks()
 
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence or several, wrapped between words."""
@@ -73,6 +67,12 @@ class Screen:
 
     def piece(self, text: str) -> None:
         """Print a piece of an answer where the piece before it ended."""
+        text = self._held + text
+        # The next piece tells whether this ends a line as on Windows, or would print over what stands there.
+        self._held = "\r" if text.endswith("\r") else ""
+        self._put(text.removesuffix("\r"))
+
+    def _put(self, text: str) -> None:
         text = _shown(text)
         if not self._within_line:
             text = text.lstrip("\n")
@@ -85,6 +85,8 @@ class Screen:
     def settle(self) -> None:
         """Stop the spinner, and end the line that pieces have begun."""
         self._rest()
+        held, self._held = self._held, ""
+        self._put(held)
         if self._within_line:
             self._within_line = False
             self._console.out("")
@@ -92,6 +94,7 @@ class Screen:
     def newline(self) -> None:
         """Begin a new line, wherever the cursor is."""
         self._rest()
+        self._held = ""
         self._within_line = False
         self._console.out("")
 

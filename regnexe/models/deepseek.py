@@ -8,19 +8,15 @@ methods with private names; `tests/test_models.py` says so in plain words if the
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput, ModelProfile
-from langchain_core.messages import AIMessageChunk
-from langchain_core.messages.ai import UsageMetadata, subtract_usage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_deepseek import ChatDeepSeek
 from pydantic import SecretStr, model_validator
 
-from regnexe.errors import AnswerCutOff
 from regnexe.models.deepseek_wire import fit_messages, fit_payload
-from regnexe.models.failures import ModelSource, explained
+from regnexe.models.failures import ModelSource
+from regnexe.models.guarded import GuardedModel
 from regnexe.models.openai_clients import forget_openai_settings, on_every_loop
 
 __all__ = ["MODELS", "DeepSeekChatModel", "repaired"]
@@ -42,7 +38,7 @@ _CORRECTIONS: ModelProfile = {
 _UNKNOWN: ModelProfile = {"image_inputs": False, "audio_inputs": False, "video_inputs": False}
 
 
-class DeepSeekChatModel(ChatDeepSeek):
+class DeepSeekChatModel(GuardedModel, ChatDeepSeek):
     """A `ChatDeepSeek` that keeps the rules of thinking mode, counts streams, and says what to do on failures.
 
     It sends `reasoning_content` back where thinking mode wants it, text as strings, and a tool choice that
@@ -98,57 +94,6 @@ class DeepSeekChatModel(ChatDeepSeek):
             models=MODELS,
             key=self.api_key.get_secret_value() if self.api_key else "",
         )
-
-    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        with explained(self._source()):
-            return super()._generate(*args, **kwargs)
-
-    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        with explained(self._source()):
-            return await super()._agenerate(*args, **kwargs)
-
-    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        watch = _StreamWatch()
-        with explained(self._source()):
-            for chunk in super()._stream(*args, **kwargs):
-                yield watch.seen(chunk)
-            watch.ended()
-
-    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        watch = _StreamWatch()
-        with explained(self._source()):
-            async for chunk in super()._astream(*args, **kwargs):
-                yield watch.seen(chunk)
-            watch.ended()
-
-
-class _StreamWatch:
-    """Looks after one stream: counts its usage once, and notices when it stops before its end."""
-
-    def __init__(self) -> None:
-        self._finished = False
-        self._counted: UsageMetadata | None = None
-
-    def seen(self, chunk: ChatGenerationChunk) -> ChatGenerationChunk:
-        """Return the chunk, with only that usage in it which is new.
-
-        DeepSeek puts the usage on the chunk with the finish reason, behind it, or both, and LangChain adds
-        up what it finds.
-        """
-        message = chunk.message
-        if {**message.response_metadata, **(chunk.generation_info or {})}.get("finish_reason"):
-            self._finished = True
-        if isinstance(message, AIMessageChunk) and message.usage_metadata:
-            usage, before = message.usage_metadata, self._counted
-            self._counted = usage
-            if before is not None:
-                message.usage_metadata = subtract_usage(usage, before)
-        return chunk
-
-    def ended(self) -> None:
-        """Refuse an answer that has no end: it is cut off, and half of it is no answer."""
-        if not self._finished:
-            raise AnswerCutOff("DeepSeek's answer stopped before its end; send the message again")
 
 
 def repaired(model: BaseChatModel) -> BaseChatModel:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, Any
 
 import openai
 from langchain_core.exceptions import ContextOverflowError
@@ -20,8 +18,8 @@ from langchain_core.exceptions import ContextOverflowError
 # Not in the package's `__all__`, but the class that it raises itself; the tests say so if that changes.
 from langchain_openai.chat_models.base import OpenAIContextOverflowError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from regnexe.models.addresses import credentials_in, shown
+from regnexe.models.secrets import cleaned
 
 __all__ = ["ModelSource", "explained"]
 
@@ -46,31 +44,36 @@ class ModelSource:
     key_variables: Sequence[str] = ()
     base_url_variable: str = ""
     models: Sequence[str] = ()
-    key: str = ""
+    key: str = field(default="", repr=False)
 
 
-@contextmanager
-def explained(source: ModelSource) -> Iterator[None]:
-    """Let the failures of a model call inside the block say what to do.
+def explained(error: Exception, source: ModelSource) -> Exception:
+    """Return the exception to raise for one that ended a model call: it says what to do, and holds no key.
 
-    Raises:
-        ContextOverflowError: the request is larger than the model's context.
+    Mostly it is the same object, with more text. A request that is larger than the model's context gives a
+    `ContextOverflowError`. Raise it outside of the `except` block, which would tie it to the first one.
     """
-    try:
-        yield
-    except openai.APIError as error:
-        _hide_key(error, source.key)
-        if isinstance(error, openai.BadRequestError) and _OVERFLOW.search(error.message):
-            if not isinstance(error, ContextOverflowError):
-                raise OpenAIContextOverflowError(
-                    message=error.message, response=error.response, body=error.body
-                ) from error
-        elif hint := _hint(error, source):
-            _add(error, hint)
-        raise
-    except JSONDecodeError as error:
+    clean = cleaned(error, (source.key, credentials_in(source.base_url)))
+    told = _told(clean, source)
+    if told is not clean:
+        told.__cause__ = clean
+    return told
+
+
+def _told(error: Exception, source: ModelSource) -> Exception:
+    """Return the error with what to do about it, or the one to raise in its place."""
+    if isinstance(error, JSONDecodeError):
         message = f"{source.vendor} gave an answer that is not valid JSON; send the message again"
-        raise JSONDecodeError(message, error.doc, error.pos) from error
+        return JSONDecodeError(message, error.doc, error.pos)
+    if not isinstance(error, openai.APIError):
+        return error
+    if isinstance(error, openai.BadRequestError) and _OVERFLOW.search(error.message):
+        if isinstance(error, ContextOverflowError):
+            return error
+        return OpenAIContextOverflowError(message=error.message, response=error.response, body=error.body)
+    if hint := _hint(error, source):
+        _add(error, hint)
+    return error
 
 
 # The texts of the vendors' errors in 2026; several send no code that tells this 400 from another.
@@ -92,7 +95,7 @@ _UNKNOWN_MODEL = re.compile(r"supported API model names are|Model Not Exist|mode
 def _hint(error: openai.APIError, source: ModelSource) -> str | None:
     if isinstance(error, openai.APIConnectionError):
         moved = f" and {source.base_url_variable}" if source.base_url_variable else ""
-        return f"no answer from {source.base_url}: check the network{moved}, then send the message again"
+        return f"no answer from {shown(source.base_url)}: check the network{moved}, then send the message again"
     status = getattr(error, "status_code", None)
     if status == 404 or (status == 400 and _UNKNOWN_MODEL.search(error.message)):
         known = f"; use {' or '.join(source.models)}" if source.models else "; check the name in with_default_model"
@@ -121,25 +124,3 @@ def _add(error: openai.APIError, hint: str) -> None:
     if hint not in error.message:
         error.message = f"{error.message} — {hint}"
         error.args = (error.message, *error.args[1:])
-
-
-def _hide_key(error: BaseException | None, key: str) -> None:
-    """Take the key out of the texts of an error and of what caused it: some gateways send it back."""
-    while key and error is not None:
-        error.args = _without(error.args, key)
-        if isinstance(error, openai.APIError):
-            error.message = _without(error.message, key)
-            error.body = _without(error.body, key)
-        error = error.__cause__ or error.__context__
-
-
-def _without(value: Any, key: str) -> Any:
-    match value:
-        case str():
-            return value.replace(key, "***")
-        case list() | tuple():
-            return type(value)(_without(part, key) for part in value)
-        case dict():
-            return {name: _without(part, key) for name, part in value.items()}
-        case _:
-            return value

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 from langchain_core.language_models.base import LangSmithParams
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from regnexe.models.failures import ModelSource, explained
+from regnexe.models.failures import ModelSource
+from regnexe.models.guarded import GuardedModel
 from regnexe.models.openai_clients import forget_openai_settings, on_every_loop
 
 __all__ = ["HostedChatModel"]
@@ -18,7 +17,7 @@ __all__ = ["HostedChatModel"]
 OPENAI = "openai"
 
 
-class HostedChatModel(ChatOpenAI):
+class HostedChatModel(GuardedModel, ChatOpenAI):
     """A `ChatOpenAI` for one vendor: OpenAI's settings stay OpenAI's, and failures say what to do.
 
     Attributes:
@@ -33,9 +32,10 @@ class HostedChatModel(ChatOpenAI):
     def validate_environment(self) -> Self:
         """Make the clients; without what OpenAI's environment variables say when the vendor is another."""
         organization, made, made_async = self.openai_organization, not self.client, not self.async_client
+        own_http = self.http_async_client  # LangChain puts one of its own there for a proxy
         super().validate_environment()  # type: ignore[operator]  # pydantic's decorator hides that it is a method
-        if made_async and self.http_async_client is None:
-            self.root_async_client = on_every_loop(self.root_async_client)
+        if made_async and own_http is None:
+            self.root_async_client = on_every_loop(self.root_async_client, proxy=self.openai_proxy)
             self.async_client = self.root_async_client.chat.completions
         if self.vendor != OPENAI:
             self.openai_organization = organization
@@ -57,23 +57,10 @@ class HostedChatModel(ChatOpenAI):
         return params
 
     def _source(self) -> ModelSource:
+        key = self.openai_api_key
         return self.source or ModelSource(
-            vendor=self.vendor, model=self.model_name, base_url=self.openai_api_base or "the vendor"
+            vendor=self.vendor,
+            model=self.model_name,
+            base_url=self.openai_api_base or "the vendor",
+            key=key.get_secret_value() if isinstance(key, SecretStr) else "",
         )
-
-    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        with explained(self._source()):
-            return super()._generate(*args, **kwargs)
-
-    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        with explained(self._source()):
-            return await super()._agenerate(*args, **kwargs)
-
-    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        with explained(self._source()):
-            yield from super()._stream(*args, **kwargs)
-
-    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        with explained(self._source()):
-            async for chunk in super()._astream(*args, **kwargs):
-                yield chunk

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 from langchain_core.messages.tool import tool_call
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from regnexe.models.chunks import estimated_usage, message_chunks
+from regnexe.models.chunks import estimated_usage
 from regnexe.models.offline_answers import answer, digest, newest_request, results_since, transcript_in
 from regnexe.models.offline_matching import PlannedCall, Tool, call_anyway, plan_calls
+from regnexe.models.whole_replies import WholeReplyModel
 
 __all__ = ["OfflineChatModel"]
 
 _FORCED = {"any", "required", True}
 
 
-class OfflineChatModel(BaseChatModel):
+class OfflineChatModel(WholeReplyModel):
     """A deterministic stand-in for a language model, for examples and tests.
 
     It calls the tool whose name and description share words with the newest request, in English or
@@ -50,60 +45,6 @@ class OfflineChatModel(BaseChatModel):
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         return LangSmithParams(ls_provider="offline", ls_model_name=self.model_name, ls_model_type="chat")
-
-    def bind_tools(
-        self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
-        *,
-        tool_choice: Any = None,
-        **kwargs: Any,
-    ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Return this model with tools it may call.
-
-        `tool_choice` is None or "auto" (call what fits), "none", "any" or "required" (call one at
-        least), a tool's name, or OpenAI's form of one.
-        """
-        formatted = [convert_to_openai_tool(tool) for tool in tools]
-        chosen = {} if tool_choice is None else {"tool_choice": tool_choice}
-        return super().bind(tools=formatted, **chosen, **kwargs)
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=self._reply(messages, stop, kwargs))])
-
-    async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return self._generate(messages, stop, **kwargs)
-
-    def _stream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:
-        for chunk in message_chunks(self._reply(messages, stop, kwargs)):
-            yield ChatGenerationChunk(message=chunk)
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in message_chunks(self._reply(messages, stop, kwargs)):
-            yield ChatGenerationChunk(message=chunk)
 
     def _reply(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> AIMessage:
         bound = kwargs.get("tools") or []

@@ -35,17 +35,18 @@ def forget_openai_settings(client: Any, headers: Mapping[str, str] | None) -> No
     client._ambient_authorizations = frozenset()
 
 
-def on_every_loop(client: openai.AsyncOpenAI) -> openai.AsyncOpenAI:
-    """Return a client with the same settings that serves any number of event loops."""
-    return client.copy(http_client=_ClientOfEachLoop())
+def on_every_loop(client: openai.AsyncOpenAI, *, proxy: str | None = None) -> openai.AsyncOpenAI:
+    """Return a client with the same settings that serves any number of event loops, through the proxy if given."""
+    return client.copy(http_client=_ClientOfEachLoop(proxy))
 
 
 class _ClientOfEachLoop(openai.DefaultAsyncHttpxClient):
     """Sends each request with a client of the running loop, whose connections are closed with the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, proxy: str | None) -> None:
         # It never connects itself, and authorities are slow to load.
         super().__init__(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        self._proxy_address = proxy
         self._clients: dict[asyncio.AbstractEventLoop, tuple[AsyncClient, AsyncGenerator[None]]] = {}
 
     async def send(self, request: Request, **options: Any) -> Response:
@@ -54,7 +55,7 @@ class _ClientOfEachLoop(openai.DefaultAsyncHttpxClient):
         if loop not in self._clients:
             for known in [known for known in list(self._clients) if known.is_closed()]:
                 self._clients.pop(known, None)
-            client = openai.DefaultAsyncHttpxClient()
+            client = openai.DefaultAsyncHttpxClient(proxy=self._proxy_address)
             end = _closed_at_the_end(client)
             self._clients[loop] = (client, end)
             await anext(end)

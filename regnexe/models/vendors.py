@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from regnexe.errors import ConfigurationError, UnknownVendor
+from regnexe.models.addresses import fault_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +152,7 @@ def chat_model(vendor: Vendor | str, name: str, *, fallback: str | None = None) 
 
     Raises:
         UnknownVendor: no such vendor; the message names the nearest.
-        ConfigurationError: the name is empty, the key is missing, or a package is.
+        ConfigurationError: the name is empty, the key is missing, the address is none, or a package is missing.
     """
     vendor = _known(vendor)
     if not isinstance(name, str) or not name.strip():
@@ -253,8 +254,8 @@ def _hosted(vendor: Vendor, name: str, key: str | None) -> BaseChatModel:
 def _base_url(vendor: Vendor, conventional: Sequence[str]) -> str | None:
     for variable in (f"{vendor.value.upper()}_BASE_URL", *conventional):
         address = os.environ.get(variable, "").strip()
-        if address and not address.lower().startswith(("http://", "https://")):
-            raise ConfigurationError(f"{variable} must begin with https:// or http://, got {address!r}")
+        if address and (fault := fault_of(address)):
+            raise ConfigurationError(f"{variable} {fault}, got {shown(address)!r}")
         if address:
             return address
     return None

@@ -15,10 +15,11 @@ from regnexe.errors import LoopError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    import aiosqlite
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.store.base import BaseStore
 
-__all__ = ["is_loop_free", "reopen_saver", "reopen_store"]
+__all__ = ["is_loop_free", "reopen_saver", "reopen_store", "started"]
 
 T = TypeVar("T")
 
@@ -73,6 +74,13 @@ async def reopen_store(store: BaseStore) -> tuple[BaseStore, Callable[[], Awaita
     return again, close
 
 
+async def started(connection: aiosqlite.Connection) -> aiosqlite.Connection:
+    """Open a connection that does not keep the process from ending when nobody closes it."""
+    # aiosqlite's worker thread would.
+    connection._thread.daemon = True
+    return await connection
+
+
 async def _clone(
     saver: Any, connection: Any, close: Callable[[], Awaitable[None]]
 ) -> tuple[Any, Callable[[], Awaitable[None]]]:
@@ -94,10 +102,7 @@ async def _connect_again(resource: Any) -> tuple[Any, Callable[[], Awaitable[Non
     import aiosqlite
 
     source = resource.conn
-    connection = aiosqlite.Connection(source._connector, source._iter_chunk_size)
-    # aiosqlite's worker thread would keep the process from ending if nobody closed the agent.
-    connection._thread.daemon = True
-    await connection
+    connection = await started(aiosqlite.Connection(source._connector, source._iter_chunk_size))
     try:
         # The main database comes first; it has no file when it lives in memory.
         async with connection.execute("PRAGMA database_list") as rows:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deepagents.middleware.filesystem import FilesystemMiddleware as DeepagentsFilesystem
 from langchain.agents.middleware.types import ExtendedModelResponse
+from langchain_core.messages import AIMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from deepagents.backends import StateBackend
     from langchain.agents.middleware.types import ModelRequest, ModelResponse
+    from langchain_core.messages import AnyMessage
     from langchain_core.tools import BaseTool
 
 __all__ = ["LogKeepingFilesystem"]
@@ -46,7 +48,14 @@ class LogKeepingFilesystem(DeepagentsFilesystem[Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse:
         """Call the model, and keep back any edit of messages that are already in the log."""
-        response = await super().awrap_model_call(request, handler)
+        # It looks through every message for what the last tools have read. In front of the last answer there is
+        # nothing new, and results stand behind their calls in the view that the model gets.
+        older, recent = _at_last_answer(request.messages)
+
+        async def with_older(inner: ModelRequest[Any]) -> ModelResponse[Any]:
+            return await handler(inner.override(messages=[*older, *inner.messages]))
+
+        response = await super().awrap_model_call(request.override(messages=recent), with_older)
         if not isinstance(response, ExtendedModelResponse) or response.command is None:
             return response
         command = response.command
@@ -54,3 +63,11 @@ class LogKeepingFilesystem(DeepagentsFilesystem[Any, Any]):
             return response
         update = {key: value for key, value in command.update.items() if key != "messages"}
         return replace(response, command=replace(command, update=update))
+
+
+def _at_last_answer(messages: list[AnyMessage]) -> tuple[list[AnyMessage], list[AnyMessage]]:
+    """Return the messages in front of the last one from the model, and the rest."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], AIMessage):
+            return messages[:index], messages[index:]
+    return [], messages

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.constants import END
 
+from regnexe.runtime.request import TURN
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import StateSnapshot
 
-__all__ = ["close_open_calls", "is_settled"]
+__all__ = ["close_open_calls", "is_settled", "next_turn", "turn_of"]
 
 TOOLS_NODE = "tools"
 
@@ -35,6 +37,26 @@ def is_settled(head: CheckpointTuple | None) -> bool:
     return not head.pending_writes and not any(
         channel.startswith(_TRIGGERS) and value != [] for channel, value in head.checkpoint["channel_values"].items()
     )
+
+
+def turn_of(metadata: Mapping[str, Any] | None) -> int | None:
+    """Return the number of the turn that a checkpoint with this metadata belongs to, None if it does not say."""
+    turn = (metadata or {}).get(TURN)
+    return turn if type(turn) is int and turn >= 0 else None
+
+
+def next_turn(metadata: Mapping[str, Any]) -> int | None:
+    """Return the number of the turn that comes after the checkpoint with this metadata, None if it does not say.
+
+    Args:
+        metadata: that of the thread's newest checkpoint, with nothing left to do.
+    """
+    turn = turn_of(metadata)
+    if turn is None:
+        return None
+    # A process that ends between LangGraph's first checkpoint of a run, which holds the message as an input, and the
+    # second, which has it in the log, leaves a number that no message has.
+    return turn if metadata.get("source") == "input" else turn + 1
 
 
 async def close_open_calls(

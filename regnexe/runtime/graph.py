@@ -20,6 +20,7 @@ from regnexe.errors import ConfigurationError
 from regnexe.messages import clean_text
 from regnexe.runtime.filesystem import LogKeepingFilesystem
 from regnexe.runtime.media_guard import MediaGuard
+from regnexe.runtime.state import RegnexeState
 from regnexe.runtime.storable import Storable
 from regnexe.runtime.tool_guard import ToolGuard
 from regnexe.runtime.view_guard import ViewGuard
@@ -79,6 +80,7 @@ def build_graph(parts: GraphParts) -> CompiledStateGraph[Any, Any, Any, Any]:
         subagents=[general_purpose],  # type: ignore[list-item]  # a SubAgent, as deepagents spells it
         backend=StateBackend(),
         response_format=parts.response_format,
+        state_schema=RegnexeState,
         checkpointer=parts.checkpointer,
         store=parts.store,
         name=parts.name,

@@ -1,12 +1,15 @@
-"""Tool calls that cannot be run: arguments that are no JSON, that the token limit cut off, or that no log takes."""
+"""Tool calls that cannot be run: arguments that are no JSON, that were cut off, or that no log takes."""
 
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, BaseMessage, InvalidToolCall, ToolMessage
+
+from regnexe.messages import finish_reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,22 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["answers_for_invalid_calls", "with_calls_in_order", "with_unstorable_calls_marked"]
 
-_CUT_OFF = {"length", "max_tokens"}
+_TOKEN_LIMITS = {"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"}
+_CUT_OFF = _TOKEN_LIMITS | {"aborted", "content_filter", "insufficient_system_resource"}
 _UNSTORABLE = "hold a value that cannot be stored, such as an integer of more than 64 bits"
 
 
 def with_calls_in_order(message: BaseMessage) -> BaseMessage:
     """Return the message with each call that cannot be run among its `invalid_tool_calls`, and an id for every call.
 
-    A message that ended at the token limit was cut in the call it was writing, its last one. Streamed, such
-    arguments still look complete: LangChain closes the brackets of what has come so far. An id that is missing
-    or is that of another call of the message is replaced, since it could not be answered.
+    An answer that did not come to its own end was cut in the call it was writing, its last one, even if the
+    arguments look complete. An id that is missing or is that of another call of the message is replaced, since
+    it could not be answered.
     """
     if not isinstance(message, AIMessage) or not (message.tool_calls or message.invalid_tool_calls):
         return message
-    calls, invalid = list(message.tool_calls), list(message.invalid_tool_calls)
+    calls = [call for call in message.tool_calls if _is_json(call["args"])]
+    invalid = [*message.invalid_tool_calls]
+    invalid += [_as_invalid(call, None) for call in message.tool_calls if not any(call is kept for kept in calls)]
     if _was_cut_off(message) and calls and not invalid:
-        invalid = [_as_invalid(calls.pop(), "cut off by the token limit")]
+        invalid = [_as_invalid(calls.pop(), "cut off")]
     used: set[str | None] = {None, ""}
     calls = [call if _is_new(call["id"], used) else {**call, "id": uuid.uuid4().hex} for call in calls]
     invalid = [call if _is_new(call["id"], used) else {**call, "id": uuid.uuid4().hex} for call in invalid]
@@ -74,12 +80,34 @@ def answers_for_invalid_calls(messages: Sequence[BaseMessage]) -> list[ToolMessa
 def _problem(message: AIMessage, call: InvalidToolCall) -> str:
     if call.get("error") == _UNSTORABLE:
         return _UNSTORABLE
-    return "were cut off by the token limit" if _was_cut_off(message) else "are not valid JSON"
+    if not _was_cut_off(message):
+        return "are not valid JSON"
+    reason = finish_reason_of(message)
+    return f"were cut off by {'the token limit' if reason.lower() in _TOKEN_LIMITS else f'the provider ({reason})'}"
 
 
 def _was_cut_off(message: AIMessage) -> bool:
-    metadata = message.response_metadata
-    return str(metadata.get("finish_reason") or metadata.get("stop_reason") or "").lower() in _CUT_OFF
+    return finish_reason_of(message).lower() in _CUT_OFF
+
+
+def _is_json(arguments: dict[str, Any]) -> bool:
+    """Return whether there is neither NaN nor an infinity in the arguments, which Python reads and JSON has not."""
+    try:
+        return _is_finite(arguments)
+    except RecursionError:  # nested too deeply for any log, which says so
+        return True
+
+
+def _is_finite(value: Any) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case list() | tuple():
+            return all(_is_finite(part) for part in value)
+        case dict():
+            return all(_is_finite(part) for part in value.values())
+        case _:
+            return True
 
 
 def _is_new(call_id: str | None, used: set[str | None]) -> bool:
@@ -88,7 +116,7 @@ def _is_new(call_id: str | None, used: set[str | None]) -> bool:
     return new
 
 
-def _as_invalid(call: ToolCall, error: str) -> InvalidToolCall:
+def _as_invalid(call: ToolCall, error: str | None) -> InvalidToolCall:
     return InvalidToolCall(
         name=call["name"], args=_json(call["args"]), id=call["id"], error=error, type="invalid_tool_call"
     )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from langgraph.channels.delta import DeltaChannel
+
 from regnexe.errors import AgentClosed
-from regnexe.persistence.leases.local import LocalLeases
+from regnexe.persistence.folds import FoldCache
+from regnexe.persistence.index.choice import default_index
+from regnexe.persistence.opened import PROCESS_LEASES
 from regnexe.persistence.reopen import is_loop_free, reopen_saver, reopen_store
+from regnexe.persistence.warm import WarmCheckpointer
+from regnexe.persistence.whole_writes import with_whole_writes
 from regnexe.results import RunStatus
 from regnexe.runtime.dispatch import Dispatcher
-from regnexe.runtime.live import LiveRun, callers_runs, ended
+from regnexe.runtime.live import LiveRun, callers_runs, ended, running_loop
 from regnexe.runtime.runner import RunControl, Runner
 
 if TYPE_CHECKING:
@@ -24,13 +31,11 @@ if TYPE_CHECKING:
 
     from regnexe.events import Event
     from regnexe.listeners import AgentEventListener
+    from regnexe.persistence.opened import PersistenceSource
     from regnexe.results import AgentResult
     from regnexe.runtime.request import RunRequest
 
 __all__ = ["LoopRunners"]
-
-# Agents that share a saver share the lines in front of its sessions.
-_leases = LocalLeases()
 
 _CLOSED = "the agent is closed; build a new one to go on with its sessions"
 _STOPPED = "the agent was closed during the run, which was stopped; build a new one to go on with its session"
@@ -43,6 +48,8 @@ class _LoopPart:
     dispatcher: Dispatcher
     opening: asyncio.Lock
     runner: Runner | None = None
+    # None where the graph as it was compiled serves.
+    graph: CompiledStateGraph[Any, Any, Any, Any] | None = None
     closers: list[Callable[[], Awaitable[None]]]
     live: set[LiveRun]
     left_open: bool = False
@@ -52,7 +59,8 @@ class LoopRunners:
     """Finds or makes the runner for the running event loop.
 
     A saver works on the loop that made it. On each further loop the same data is opened again; where
-    that is not possible the first call from there is refused.
+    that is not possible the first call from there is refused. With a `source` nothing was given open, and the data is
+    opened on each loop; the graph is then compiled with stand-ins.
     """
 
     def __init__(
@@ -62,11 +70,14 @@ class LoopRunners:
         saver: BaseCheckpointSaver[Any],
         name: str,
         listeners: Sequence[AgentEventListener],
+        source: PersistenceSource | None = None,
     ) -> None:
         self._graph = graph
         self._saver = saver
+        self._source = source
         self._name = name
         self._listeners = tuple(listeners)
+        self._folds = FoldCache()
         # Reentrant, since the collector can end a dead run while this thread has the lock.
         self._lock = threading.RLock()
         self._parts: dict[asyncio.AbstractEventLoop, _LoopPart] = {}
@@ -77,6 +88,17 @@ class LoopRunners:
     def closed(self) -> bool:
         """Whether the agent was closed, or is being closed."""
         return self._closed
+
+    @property
+    def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The graph that works on the running event loop, where one is open for it.
+
+        Without a running loop, the one of a loop in another thread: its synchronous methods work from here.
+        """
+        loop = running_loop()
+        with self._lock:
+            parts = [part for other, part in self._parts.items() if (other is loop if loop else other.is_running())]
+        return next((part.graph for part in parts if part.graph is not None), self._graph)
 
     async def run(
         self,
@@ -90,6 +112,7 @@ class LoopRunners:
         Raises:
             AgentClosed: the agent was closed before the run, or stopped it by closing.
             LoopError: the saver or the store cannot serve this loop.
+            PersistenceError: the database cannot be opened.
         """
         part = await self._part()
         live = LiveRun(control or RunControl())
@@ -110,6 +133,16 @@ class LoopRunners:
         if live.stopped and result.status is RunStatus.CANCELLED:
             raise AgentClosed(_STOPPED)
         return result
+
+    async def runner(self) -> Runner:
+        """Return the runner for the running loop, opened if need be.
+
+        Raises:
+            AgentClosed: the agent was closed.
+            LoopError: the saver or the store cannot serve this loop.
+            PersistenceError: the database cannot be opened.
+        """
+        return await self._runner(await self._part())
 
     async def aclose(self, held_up: asyncio.AbstractEventLoop | None = None) -> None:
         """Stop the runs and close what was opened for any loop; later calls are refused.
@@ -181,25 +214,55 @@ class LoopRunners:
         return part
 
     async def _open(self, part: _LoopPart) -> Runner:
-        saver = cast("BaseCheckpointSaver[Any]", self._graph.checkpointer)
-        update: dict[str, Any] = {}
         try:
-            if not self._serves_here(saver):
-                update["checkpointer"], close = await reopen_saver(saver)
-                part.closers.append(close)
-            if self._graph.store is not None and not self._serves_here(self._graph.store):
-                update["store"], close = await reopen_store(self._graph.store)
-                part.closers.append(close)
+            return await (self._open_given(part) if self._source is None else self._open_source(part, self._source))
         except BaseException:
             await _close_all(part)
             raise
+
+    async def _open_source(self, part: _LoopPart, source: PersistenceSource) -> Runner:
+        opened = await source.open()
+        part.closers.append(opened.aclose)
+        # Compiling has told the stand-in's serializer which types of the graph it may load.
+        saver = copy.copy(opened.checkpointer)
+        saver.serde = cast("BaseCheckpointSaver[Any]", self._graph.checkpointer).serde
+        part.graph = self._graph.copy({"checkpointer": self._prepared(saver), "store": opened.store})
         return Runner(
-            self._graph.copy(update) if update else self._graph,
+            part.graph,
             name=self._name,
             dispatcher=part.dispatcher,
-            leases=_leases,
-            lease_scope=id(self._saver),
+            leases=opened.leases,
+            lease_scope=opened.lease_scope,
+            index=opened.index,
         )
+
+    async def _open_given(self, part: _LoopPart) -> Runner:
+        saver = cast("BaseCheckpointSaver[Any]", self._graph.checkpointer)
+        reopened: dict[str, Any] = {}
+        if not self._serves_here(saver):
+            saver, close = await reopen_saver(saver)
+            part.closers.append(close)
+            reopened["checkpointer"] = saver
+        if self._graph.store is not None and not self._serves_here(self._graph.store):
+            reopened["store"], close = await reopen_store(self._graph.store)
+            part.closers.append(close)
+        graph = self._graph.copy({**reopened, "checkpointer": self._prepared(saver)})
+        part.graph = graph if reopened else None
+        return Runner(
+            graph,
+            name=self._name,
+            dispatcher=part.dispatcher,
+            leases=PROCESS_LEASES,
+            lease_scope=id(self._saver),
+            index=default_index(self._saver, graph.store),
+        )
+
+    def _prepared(self, saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any]:
+        """Return what the runs of a loop use in place of a saver on it; every saver goes through here."""
+        channels = {
+            name: channel for name, channel in self._graph.channels.items() if isinstance(channel, DeltaChannel)
+        }
+        return WarmCheckpointer(with_whole_writes(saver), channels, cache=self._folds)
 
     def _serves_here(self, resource: BaseCheckpointSaver[Any] | BaseStore) -> bool:
         if is_loop_free(resource):

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from regnexe.document import Session
 from regnexe.errors import AnswerCutOff, InvalidToolCalls, RegnexeError
-from regnexe.messages import is_blank, text_of
+from regnexe.messages import finish_reason_of, is_blank, text_of
 from regnexe.results import AgentResult, PendingApproval, RunStatus, Usage
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def failure_of(log: Sequence[BaseMessage]) -> RegnexeError | None:
     last = next((message for message in reversed(log) if isinstance(message, AIMessage)), None)
     if last is None or last.tool_calls:
         return None
-    reason = _finish_reason(last)
+    reason = finish_reason_of(last)
     if is_blank(last) and reason.lower() not in _NORMAL_ENDS:
         return AnswerCutOff(
             f"the answer ended before its first word, with the finish reason {reason!r}; for 'length' raise the "
@@ -94,11 +94,6 @@ def failure_of(log: Sequence[BaseMessage]) -> RegnexeError | None:
     )
 
 
-def _finish_reason(message: AIMessage) -> str:
-    metadata = message.response_metadata
-    return str(metadata.get("finish_reason") or metadata.get("stop_reason") or "")
-
-
 def _new_messages(log: Sequence[BaseMessage], first_id: str | None) -> tuple[BaseMessage, ...]:
     for index in range(len(log) - 1, -1, -1):
         if log[index].id == first_id:
@@ -109,7 +104,7 @@ def _new_messages(log: Sequence[BaseMessage], first_id: str | None) -> tuple[Bas
 def _metadata(messages: Sequence[BaseMessage], pending: tuple[PendingApproval, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {"interrupt": pending} if pending else {}
     last = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
-    if last is not None and (reason := _finish_reason(last)):
+    if last is not None and (reason := finish_reason_of(last)):
         found["finish_reason"] = reason
     return found
 

@@ -19,7 +19,10 @@ from regnexe.messages import clean_content, text_of
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-__all__ = ["RunRequest", "make_request"]
+__all__ = ["TURN", "RunRequest", "make_request"]
+
+TURN = "regnexe_turn"
+"""The metadata of a checkpoint that holds the number of its turn."""
 
 _LONGEST_TIMEOUT = 10 * 366 * 86_400
 
@@ -57,17 +60,21 @@ class RunRequest:
     context: Any = None
     timeout: float | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    turn: int | None = None
+    """The message is the n-th human one that Regnexe stores in the session, once the session was looked at."""
 
     def run_config(self, handler: BaseCallbackHandler | None = None) -> RunnableConfig:
         """Return the config for LangGraph: the caller's, on this session's thread, heard by `handler`."""
         metadata = {
-            **_without_run_id(self.config.get("metadata") or {}),
+            **_callers(self.config.get("metadata") or {}),
             "regnexe_app_id": self.key.app_id,
             "regnexe_user_id": self.key.user_id,
             "regnexe_session_id": self.key.session_id,
             "regnexe_run_id": self.run_id,
         }
-        configurable = {**_without_run_id(self.config.get("configurable") or {}), "thread_id": self.key.thread_id}
+        if self.turn is not None:
+            metadata[TURN] = self.turn
+        configurable = {**_callers(self.config.get("configurable") or {}), "thread_id": self.key.thread_id}
         # `run_id` at the top names LangChain's trace, which is the caller's to name.
         ours: RunnableConfig = {"callbacks": [handler] if handler else []}
         merged = merge_configs(cast("RunnableConfig", {**self.config, "metadata": {}, "configurable": {}}), ours)
@@ -179,9 +186,10 @@ def _config(config: object) -> Mapping[str, Any]:
     return config
 
 
-def _without_run_id(part: Mapping[str, Any]) -> dict[str, Any]:
-    # LangGraph takes a `run_id` that it has seen on the thread for a resume, and drops the message.
-    return {"client_run_id" if key == "run_id" else key: value for key, value in part.items()}
+def _callers(part: Mapping[str, Any]) -> dict[str, Any]:
+    # LangGraph takes a `run_id` that it has seen on the thread for a resume, and drops the message. Turns are counted
+    # from what is stored.
+    return {"client_run_id" if key == "run_id" else key: value for key, value in part.items() if key != TURN}
 
 
 def _timeout(timeout: object) -> float | None:

@@ -5,38 +5,42 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
-import anyio
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphRecursionError
 
 from regnexe.errors import CheckpointerError, PendingApprovalError, RegnexeError, RunTimeout
 from regnexe.messages import text_of
+from regnexe.persistence.index.base import humans_in
 from regnexe.results import AgentResult, RunStatus
-from regnexe.runtime.fold import close_open_calls, is_settled
+from regnexe.runtime.fold import close_open_calls, is_settled, next_turn, turn_of
+from regnexe.runtime.notes import RunNotes
 from regnexe.runtime.outcome import Outcome, failure_of, result_of
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
 from regnexe.runtime.returned import results_kept
+from regnexe.runtime.shielded import then_cancelled, to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import StateSnapshot
 
     from regnexe.events import Event
-    from regnexe.persistence.leases.local import LocalLeases
+    from regnexe.identity import SessionKey
+    from regnexe.persistence.index.base import SessionIndex
+    from regnexe.persistence.leases.base import SessionLease
     from regnexe.runtime.dispatch import Dispatcher
     from regnexe.runtime.request import RunRequest
 
 __all__ = ["RunControl", "Runner"]
 
 logger = logging.getLogger("regnexe")
-
-T = TypeVar("T")
 
 
 class RunControl:
@@ -93,14 +97,31 @@ class Runner:
         *,
         name: str,
         dispatcher: Dispatcher,
-        leases: LocalLeases,
+        leases: SessionLease,
         lease_scope: Hashable,
+        index: SessionIndex,
     ) -> None:
         self._graph = graph
         self._name = name
         self._dispatcher = dispatcher
         self._leases = leases
         self._lease_scope = lease_scope
+        self._index = index
+        self._notes = RunNotes(index)
+
+    @property
+    def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The graph, with a saver and a store for this loop."""
+        return self._graph
+
+    @property
+    def index(self) -> SessionIndex:
+        """The list of sessions, for this loop."""
+        return self._index
+
+    def hold(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
+        """Keep the runs of the session out for the time of the block, after those that go on."""
+        return self._leases.hold((self._lease_scope, key.thread_id))
 
     async def run(
         self,
@@ -118,21 +139,27 @@ class Runner:
         control = control or RunControl()
         control.attach()
         with _own_context():
-            async with self._leases.hold((self._lease_scope, request.key.thread_id)):
-                await self._settle(request)
+            async with self.hold(request.key):
+                request, is_new = await self._settle(request)
                 kind = RunRecorder if stream is None else StreamingRunRecorder
                 recorder = kind(key=request.key, run_id=request.run_id, dispatcher=self._dispatcher, stream=stream)
-                outcome = await self._live(request, recorder, control)
+                outcome = await self._live(request, recorder, control, is_new=is_new)
                 result = result_of(request, outcome, recorder.usage)
-                with control.absorbed():
-                    await recorder.completed(self._name, result)
+                try:
+                    with control.absorbed():
+                        await then_cancelled(self._notes.ended(request, result, outcome.values))
+                finally:
+                    with control.absorbed():
+                        await recorder.completed(self._name, result)
             with control.absorbed():
                 await self._dispatcher.drain()
             return result
 
-    async def _live(self, request: RunRequest, recorder: RunRecorder, control: RunControl) -> Outcome:
+    async def _live(self, request: RunRequest, recorder: RunRecorder, control: RunControl, *, is_new: bool) -> Outcome:
         with results_kept() as returned:
             try:
+                if is_new:
+                    await then_cancelled(self._notes.begun(request))
                 await recorder.started(self._name, text_of(request.message))
                 outcome = await self._drive(request, recorder)
                 if outcome.status is not RunStatus.COMPLETED and not outcome.interrupts:
@@ -142,18 +169,23 @@ class Runner:
                 # When nobody cancelled this run, something inside it was cancelled and let that out.
                 status = RunStatus.CANCELLED if stopped else RunStatus.ERROR
                 outcome = Outcome(status=status, error=None if stopped else error)
-                outcome = await _to_the_end(self._close(request, outcome, returned))
+                outcome = await to_the_end(self._close(request, outcome, returned))
                 if control.cancelled_by_others:
                     result = result_of(request, outcome, recorder.usage)
-                    await _to_the_end(recorder.completed(self._name, result))
+                    await to_the_end(self._notes.ended(request, result, outcome.values))
+                    await to_the_end(recorder.completed(self._name, result))
                     raise
                 control.settle()
         return outcome
 
-    async def _settle(self, request: RunRequest) -> None:
-        """Bring what an earlier run left half-way to its end, or refuse the message."""
+    async def _settle(self, request: RunRequest) -> tuple[RunRequest, bool]:
+        """Bring what an earlier run left half-way to its end, or refuse the message.
+
+        Returns:
+            The request with the number of its turn, and whether the session is new.
+        """
         try:
-            await self._settle_thread(request)
+            return await self._settle_thread(request)
         except RegnexeError:
             raise
         except Exception as error:
@@ -164,21 +196,25 @@ class Runner:
                 "for as long as the agent is used"
             ) from error
 
-    async def _settle_thread(self, request: RunRequest) -> None:
-        config = request.run_config()
+    async def _settle_thread(self, request: RunRequest) -> tuple[RunRequest, bool]:
         saver = cast("BaseCheckpointSaver[Any]", self._graph.checkpointer)
-        if is_settled(await saver.aget_tuple(config)):
-            return
-        state = await self._graph.aget_state(config)
-        if state.interrupts:
-            ids = [interrupt.id for interrupt in state.interrupts]
-            raise PendingApprovalError(
-                f"session {request.key.thread_id!r} waits for a decision on {len(ids)} pending approval(s) "
-                f"({', '.join(ids)}); decide on them before sending a new message",
-                thread_id=request.key.thread_id,
-                pending_ids=ids,
-            )
-        await close_open_calls(self._graph, config, state)
+        head = await saver.aget_tuple(request.run_config())
+        if head is None:
+            return replace(request, turn=1), True
+        # What is written now belongs to the turn that was left half-way.
+        config = replace(request, turn=turn_of(head.metadata)).run_config()
+        metadata: Mapping[str, Any] = head.metadata
+        if not is_settled(head):
+            state = await self._graph.aget_state(config)
+            if state.interrupts:
+                raise _waits(request, state)
+            state = await close_open_calls(self._graph, config, state)
+            metadata = state.metadata or {}
+        turn = next_turn(metadata)
+        if turn is None:
+            # Plain LangGraph wrote it, or an older Regnexe: its messages are counted this once.
+            turn = 1 + humans_in((await self._graph.aget_state(config)).values.get("messages", ()))
+        return replace(request, turn=turn), False
 
     async def _drive(self, request: RunRequest, recorder: RunRecorder) -> Outcome:
         try:
@@ -219,8 +255,19 @@ class Runner:
             if outcome.error is None:
                 outcome.error = error
             return outcome
-        outcome.values, outcome.interrupts = state.values, state.interrupts
+        # Never empty: a thread that holds nothing is told apart from one that could not be read.
+        outcome.values, outcome.interrupts = state.values or {"messages": []}, state.interrupts
         return outcome
+
+
+def _waits(request: RunRequest, state: StateSnapshot) -> PendingApprovalError:
+    ids = [interrupt.id for interrupt in state.interrupts]
+    return PendingApprovalError(
+        f"session {request.key.thread_id!r} waits for a decision on {len(ids)} pending approval(s) "
+        f"({', '.join(ids)}); decide on them before sending a new message",
+        thread_id=request.key.thread_id,
+        pending_ids=ids,
+    )
 
 
 @contextmanager
@@ -236,16 +283,3 @@ def _own_context() -> Iterator[None]:
         # A run that is collected with its closed loop ends in whatever context the collector was called in.
         with suppress(ValueError):
             var_child_runnable_config.reset(token)
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work even if the caller is cancelled meanwhile, again and again."""
-    task = asyncio.ensure_future(work)
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                # Counted by the task already; the caller raises it after the work.
-                continue
-    return task.result()

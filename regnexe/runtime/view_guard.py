@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,9 +17,11 @@ from regnexe.runtime.invalid_calls import (
     with_calls_in_order,
     with_unstorable_calls_marked,
 )
+from regnexe.runtime.raw_calls import no_guessed_calls
+from regnexe.runtime.structured import lacks_form, missing_form, reminder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from langchain.agents.middleware.types import ModelRequest
     from langchain_core.messages import AnyMessage, BaseMessage
@@ -31,7 +35,7 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
     """The innermost wrapper of every model call, behind whatever made the view.
 
     A tool call that cannot be run gets an error result here, next to it, and the model is asked once more
-    when it called nothing else.
+    when it called nothing else. So it is when it answers in plain text, and a form was asked for.
     """
 
     def __init__(self, storable: Storable) -> None:
@@ -46,34 +50,71 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
         """Call the model with a valid view, and make its answer fit to be stored."""
         profile = request.model.profile or {}
         view = clip_view(repair_view(request.messages), window_tokens=profile.get("max_input_tokens"))
-        known = {message.id for message in request.state.get("messages", ())}
+        used = _UsedIds(request.state.get("messages", ()))
 
         async def ask(messages: list[BaseMessage]) -> ModelResponse[Any]:
-            response = await handler(request.override(messages=cast("list[AnyMessage]", messages)))
+            with no_guessed_calls():
+                response = await handler(request.override(messages=cast("list[AnyMessage]", messages)))
             response = _without_refused_answers(
-                replace(response, result=[self._kept(message, known) for message in response.result])
+                replace(response, result=[self._kept(message, used) for message in response.result])
             )
-            known.update(message.id for message in response.result)
+            used.add(response.result)
             return response
 
         response = await ask(view)
         refusals = answers_for_invalid_calls(response.result)
-        answered = [*response.result, *refusals]
-        if not refusals or any(isinstance(message, AIMessage) and message.tool_calls for message in answered):
-            return replace(response, result=answered)
-        # Nothing to run, and no answer: the model gets one more chance before the run ends without one.
-        again = await ask(repair_view([*view, *answered]))
-        return replace(again, result=[*answered, *again.result, *answers_for_invalid_calls(again.result)])
+        response = replace(response, result=[*response.result, *refusals])
+        if refusals and not _calls(response):
+            # Nothing to run, and no answer: the model gets one more chance before the run ends without one.
+            again = await ask(repair_view([*view, *response.result]))
+            refusals = answers_for_invalid_calls(again.result)
+            response = replace(again, result=[*response.result, *again.result, *refusals])
+        if lacks_form(response, request.response_format):
+            again = await ask(repair_view([*view, *response.result, reminder(request.response_format)]))
+            if lacks_form(again, request.response_format):
+                raise missing_form(again, request.response_format)
+            refusals = answers_for_invalid_calls(again.result)
+            response = replace(again, result=[*response.result, *again.result, *refusals])
+        return response
 
-    def _kept(self, message: BaseMessage, known: set[str | None]) -> BaseMessage:
+    def _kept(self, message: BaseMessage, used: _UsedIds) -> BaseMessage:
         """Return the message as the log takes it, with an id that overwrites nothing there."""
         message = with_calls_in_order(message)
-        if message.id is not None and message.id in known:
+        if message.id is not None and message.id in used:
             message = message.model_copy(update={"id": uuid.uuid4().hex})
         if self._storable.ready(message):
             return message
         message = with_unstorable_calls_marked(message, self._storable.takes_arguments)
         return self._storable.mended(message, "the model's answer")
+
+
+class _UsedIds:
+    """The ids in a log, looked through only for one that may be there: that costs time where the log is long."""
+
+    def __init__(self, log: Sequence[BaseMessage]) -> None:
+        self._log = log
+        self._added: set[str | None] = set()
+        self._begun = time.time_ns() // 1_000_000
+
+    def __contains__(self, message_id: str) -> bool:
+        if message_id in self._added:
+            return True
+        # LangChain's own ids begin with the time of the model call; a cached answer has an earlier one.
+        if (made := _LANGCHAIN_ID.match(message_id)) and int(made[1] + made[2], 16) >= self._begun:
+            return False
+        return any(message.id == message_id for message in self._log)
+
+    def add(self, messages: Sequence[BaseMessage]) -> None:
+        """Count these messages in."""
+        self._added.update(message.id for message in messages)
+
+
+# `lc_run--` and a UUID of version 7, which begins with milliseconds since 1970 (RFC 9562).
+_LANGCHAIN_ID = re.compile("lc_run--([0-9a-f]{8})-([0-9a-f]{4})-7")
+
+
+def _calls(response: ModelResponse[Any]) -> bool:
+    return any(isinstance(message, AIMessage) and message.tool_calls for message in response.result)
 
 
 def _without_refused_answers(response: ModelResponse[Any]) -> ModelResponse[Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -19,14 +17,11 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 from langchain_core.messages.tool import tool_call as langchain_tool_call
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
 from regnexe.messages import history_faults, is_tool_name
-from regnexe.models.chunks import estimated_usage, message_chunks
+from regnexe.models.chunks import estimated_usage
+from regnexe.models.whole_replies import WholeReplyModel
 
 __all__ = ["InvalidHistory", "ScriptExhausted", "ScriptedChatModel", "ScriptedRequest", "tool_call"]
 
@@ -98,7 +93,7 @@ class _Recording:
             return self.script[self._used - 1]
 
 
-class ScriptedChatModel(BaseChatModel):
+class ScriptedChatModel(WholeReplyModel):
     """A chat model that gives the scripted replies in order, and records every request.
 
     A reply is a text, an `AIMessage`, or an exception, which is raised. Instead of a sequence of them,
@@ -144,55 +139,8 @@ class ScriptedChatModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "regnexe-scripted"
 
-    def bind_tools(
-        self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
-        *,
-        tool_choice: Any = None,
-        **kwargs: Any,
-    ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Return this model with tools bound; it goes on with the same script and the same recording."""
-        formatted = [convert_to_openai_tool(tool) for tool in tools]
-        chosen = {} if tool_choice is None else {"tool_choice": tool_choice}
-        return super().bind(tools=formatted, **chosen, **kwargs)
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=self._reply(messages, stop, kwargs))])
-
-    async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=await self._areply(messages, stop, kwargs))])
-
-    def _stream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:
-        for chunk in message_chunks(self._reply(messages, stop, kwargs), by_word=self.stream_words):
-            yield ChatGenerationChunk(message=chunk)
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in message_chunks(await self._areply(messages, stop, kwargs), by_word=self.stream_words):
-            yield ChatGenerationChunk(message=chunk)
+    def _by_word(self) -> bool:
+        return self.stream_words
 
     def _reply(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> AIMessage:
         request = self._record(messages, stop, kwargs)

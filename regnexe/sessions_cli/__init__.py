@@ -1,0 +1,1 @@
+"""`regnexe sessions`: the sessions in a database, to look at."""
