@@ -31,18 +31,21 @@ from langgraph.types import Overwrite
 
 from regnexe.persistence.channels import AgingChannel, LatestChannel, LogChannel, latest
 
+ADD_MESSAGES: Any = _messages_delta_reducer
+ADD_FILES: Any = _file_data_delta_reducer
+
 CHANNELS: dict[str, DeltaChannel[Any]] = {
-    "messages": LogChannel(_messages_delta_reducer, list),
-    "files": AgingChannel(_file_data_delta_reducer, dict),
+    "messages": LogChannel(ADD_MESSAGES, list),
+    "files": AgingChannel(ADD_FILES, dict),
     "event": LatestChannel(latest),
-    "never": AgingChannel(_file_data_delta_reducer, dict),
+    "never": AgingChannel(ADD_FILES, dict),
 }
 # The same, in LangGraph's own channels.
 PLAIN: dict[str, DeltaChannel[Any]] = {
-    "messages": DeltaChannel(_messages_delta_reducer, list),
-    "files": DeltaChannel(_file_data_delta_reducer, dict),
+    "messages": DeltaChannel(ADD_MESSAGES, list),
+    "files": DeltaChannel(ADD_FILES, dict),
     "event": DeltaChannel(latest, type(None)),
-    "never": DeltaChannel(_file_data_delta_reducer, dict),
+    "never": DeltaChannel(ADD_FILES, dict),
 }
 KINDS = ["memory", "sqlite", "postgres"]
 
@@ -120,7 +123,7 @@ class Threads:
         return self.chance.choice(list(self.savers))
 
     def message(self) -> BaseMessage:
-        kind = self.chance.choice([HumanMessage, AIMessage])
+        kind: type[BaseMessage] = self.chance.choice([HumanMessage, AIMessage])
         self.made += 1
         return kind(f"{self.made}", id=str(self.made if self.chance.random() < 0.85 else self.chance.randint(1, 20)))
 
@@ -166,8 +169,8 @@ class Threads:
                 channel.replay_writes([("task", name, value) for value in ordered])
                 values[name] = _DeltaSnapshot(channel.get())
         else:
-            for (task, path), stored in writes.items():
-                await self.saver().aput_writes(parent.config, stored, task, path)
+            for (task_id, path), stored in writes.items():
+                await self.saver().aput_writes(parent.config, stored, task_id, path)
                 parent.written |= set(names)
         return await self._child(thread, parent, saver, set(names), values)
 
@@ -182,9 +185,7 @@ class Threads:
             probe = await self._put(saver, parent, checkpoint, {})
             at = await folded(self.savers[0], probe.config, list(PLAIN))
             some = [n for n in new if n in checkpoint["channel_versions"] and self.chance.random() < 0.7]
-            checkpoint["channel_values"] = {
-                n: at[n] if n == "event" else _DeltaSnapshot(at[n]) for n in some
-            }
+            checkpoint["channel_values"] = {n: at[n] if n == "event" else _DeltaSnapshot(at[n]) for n in some}
             if not some:
                 self.threads[thread].append(probe)
                 return probe
@@ -243,7 +244,9 @@ async def differences(bare: Any, warm: Any, threads: Threads) -> list[str]:
     nodes = threads.threads[thread]
     inside = [node for (of, _), node in threads.namespaces.items() if of == thread]
     heads = [{"configurable": {"thread_id": thread, "checkpoint_ns": ""}}] * 3
-    for config in chance.sample([*heads, *[node.config for node in [*nodes[-3:], *inside]], *[n.config for n in nodes]], 4):
+    for config in chance.sample(
+        [*heads, *[node.config for node in [*nodes[-3:], *inside]], *[n.config for n in nodes]], 4
+    ):
         names = chance.sample(list(PLAIN), chance.randint(1, len(PLAIN)))
         expected, got = await folded(bare, config, names), await folded(warm, config, names)
         if got != expected or repr(got) != repr(expected):

@@ -59,7 +59,8 @@ def test_the_greeting_says_which_model_answers_and_where_sessions_are(tmp_path: 
 @pytest.mark.parametrize("variable", [*NO_KEYS])
 def test_deepseek_is_the_default_when_there_is_a_key(variable: str) -> None:
     vendor, _, name = DEFAULT.partition(":")
-    assert f"The model is {DEFAULT}; --model" in said(typed="", **{variable: "k"})
+    key: Any = {variable: "k"}
+    assert f"The model is {DEFAULT}; --model" in said(typed="", **key)
     assert vendor == "deepseek"
     assert name in MODELS
 

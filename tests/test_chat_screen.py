@@ -7,6 +7,7 @@ import io
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_helpers import (
@@ -120,7 +121,7 @@ def test_a_line_that_ends_as_on_windows_may_come_in_two_pieces() -> None:
 def test_a_call_that_was_cancelled_says_that_it_was() -> None:
     printed, shown = screen()
     printer = RunPrinter(printed)
-    ids = {"app_id": "a", "user_id": "u", "session_id": "s", "thread_id": "a:u:s", "run_id": "r", "tool_call_id": "c"}
+    ids: Any = dict(app_id="a", user_id="u", session_id="s", thread_id="a:u:s", run_id="r", tool_call_id="c")
     cancelled = asyncio.CancelledError()
     when = datetime.now(UTC)
     printer.show(ToolResult(name="wait", tool="wait", content="", error=cancelled, sequence=1, time=when, **ids))

@@ -1,4 +1,4 @@
-"""Every script in `examples/readme` runs without a key and shows what it is there to show."""
+"""Every script in `examples` runs without a key and shows what it is there to show."""
 
 from __future__ import annotations
 
@@ -143,3 +143,17 @@ def test_the_memory_example_runs_on_deepseeks_wire_with_nothing_changed_but_the_
     ):
         at = output.index(line, at + 1)
     assert "sk-test" not in output
+
+
+def test_two_workers_of_a_web_service_serve_one_conversation() -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "DEEPSEEK_API_KEY")}
+    script = EXAMPLES.parent / "fastapi_service" / "two_workers.py"
+    ran = subprocess.run(
+        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    workers = re.findall(r"^worker (\d+): '.*' -> completed$", ran.stdout, re.MULTILINE)
+    assert len(workers) == 4
+    assert len(set(workers)) == 2
+    assert "both workers have the same 8 messages: True" in ran.stdout
+    assert "sessions of ada: ['trip']\nsessions of bob: []\n" in ran.stdout

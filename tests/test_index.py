@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiosqlite
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
@@ -449,6 +449,9 @@ ID = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_siz
 
 
 @given(ID, ID)
+@example("a", "ab")
+@example("a", "A")
+@example("a_b", "a%b")
 def test_labels_differ_for_different_ids_also_without_case_and_none_begins_another(one: str, other: str) -> None:
     first, second = label(one), label(other)
     assert first == first.lower()

@@ -20,6 +20,7 @@ from langgraph.types import Overwrite
 from regnexe.persistence.channels import AgedSnapshot, LogChannel, SnapshotAge
 from regnexe.persistence.copies import Log
 
+ADD_MESSAGES: Any = _messages_delta_reducer
 IDS = st.integers(0, 12).map(str)
 TEXTS = st.text(alphabet="abc", max_size=3)
 MESSAGES = st.one_of(
@@ -60,7 +61,9 @@ def same(log: Any, delta: Any) -> bool:
     """Whether both channels hold equal messages; what was made of a dict has the same id or none in both."""
     if log.is_available() != delta.is_available():
         return False
-    return not log.is_available() or (log.get() == delta.get() and list(map(type, log.get())) == list(map(type, delta.get())))
+    return not log.is_available() or (
+        log.get() == delta.get() and list(map(type, log.get())) == list(map(type, delta.get()))
+    )
 
 
 def updated(channel: Any, values: list[Any]) -> Any:
@@ -87,8 +90,8 @@ def lent(channel: Any) -> Any:
 @settings(max_examples=600, deadline=None)
 @given(STEPS)
 def test_it_holds_what_deepagents_channel_holds_whatever_is_done_to_both(steps: list[tuple[str, list[Any]]]) -> None:
-    delta: Any = DeltaChannel(_messages_delta_reducer, list).from_checkpoint(None)
-    log: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
+    delta: Any = DeltaChannel(ADD_MESSAGES, list).from_checkpoint(None)
+    log: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
     for what, values in steps:
         if what == "update":
             assert updated(log, values) == updated(delta, values)
@@ -118,8 +121,8 @@ def test_it_holds_what_deepagents_channel_holds_whatever_is_done_to_both(steps: 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(LISTS, max_size=6), st.lists(LISTS, min_size=1, max_size=4))
 def test_a_copy_and_its_original_go_their_own_ways(first: list[Any], then: list[Any]) -> None:
-    original: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
-    expected: Any = DeltaChannel(_messages_delta_reducer, list).from_checkpoint(None)
+    original: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
+    expected: Any = DeltaChannel(ADD_MESSAGES, list).from_checkpoint(None)
     for channel in (original, expected):
         updated(channel, first)
     other, other_expected = original.copy(), expected.copy()
@@ -134,8 +137,8 @@ def test_a_copy_and_its_original_go_their_own_ways(first: list[Any], then: list[
 
 
 def test_a_channel_that_was_never_loaded_or_written_is_empty_like_deepagents() -> None:
-    log: Any = LogChannel(_messages_delta_reducer, list)
-    delta: Any = DeltaChannel(_messages_delta_reducer, list)
+    log: Any = LogChannel(ADD_MESSAGES, list)
+    delta: Any = DeltaChannel(ADD_MESSAGES, list)
     assert not log.is_available() and not delta.is_available()
     assert log.update([HumanMessage("a", id="1")]) and delta.update([HumanMessage("a", id="1")])
     assert same(log, delta)
@@ -158,7 +161,7 @@ class Session:
 
 
 def snapshots(kind: Any, updates: int, each: int = 1) -> list[int]:
-    session = Session(kind(_messages_delta_reducer, list).from_checkpoint(None))
+    session = Session(kind(ADD_MESSAGES, list).from_checkpoint(None))
     for number in range(updates):
         session.add([HumanMessage("x", id=f"{number}.{part}") for part in range(each)])
     return session.lengths or []
@@ -178,7 +181,7 @@ def test_the_bytes_of_the_snapshots_grow_with_the_session_and_not_with_its_squar
     serializer = JsonPlusSerializer()
 
     def stored_bytes(updates: int) -> int:
-        channel: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
+        channel: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
         since, total = 0, 0
         for number in range(updates):
             channel.update([[HumanMessage(f"message {number}", id=str(number))]])
@@ -195,7 +198,7 @@ def test_the_bytes_of_the_snapshots_grow_with_the_session_and_not_with_its_squar
 
 
 def test_loading_a_copy_or_a_snapshot_does_not_change_when_the_next_is_due() -> None:
-    channel: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
+    channel: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
     channel.update([[HumanMessage("x", id=str(number)) for number in range(1_000)]])
     assert channel.snapshot_frequency == 500
     assert channel.copy().snapshot_frequency == 500
@@ -203,7 +206,7 @@ def test_loading_a_copy_or_a_snapshot_does_not_change_when_the_next_is_due() -> 
 
 
 def test_a_list_that_a_reader_adds_to_or_clears_is_his_own() -> None:
-    channel: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
+    channel: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
     channel.update([[HumanMessage("a", id="1")]])
     channel.get().append(HumanMessage("b", id="2"))
     channel.get().clear()
@@ -220,14 +223,14 @@ def test_an_update_with_nothing_in_it_costs_no_new_index_of_the_log() -> None:
 
 
 def stored_channel(length: int) -> Any:
-    channel: Any = LogChannel(_messages_delta_reducer, list)
+    channel: Any = LogChannel(ADD_MESSAGES, list)
     return channel.from_checkpoint(_DeltaSnapshot([HumanMessage("x", id=str(number)) for number in range(length)]))
 
 
 def due_channel() -> Any:
     """A channel as loaded warm, whose snapshot is due with the next update."""
     value = [HumanMessage("x", id=str(number)) for number in range(10)]
-    channel: Any = LogChannel(_messages_delta_reducer, list)
+    channel: Any = LogChannel(ADD_MESSAGES, list)
     return channel.from_checkpoint(AgedSnapshot.of(value, SnapshotAge(60, 60), Log(value)))
 
 
@@ -254,7 +257,7 @@ def test_a_message_that_was_changed_and_then_written_again_is_kept_as_written() 
 
 
 def test_the_snapshot_of_a_new_thread_holds_what_was_written_in_its_first_run() -> None:
-    channel: Any = LogChannel(_messages_delta_reducer, list).from_checkpoint(None)
+    channel: Any = LogChannel(ADD_MESSAGES, list).from_checkpoint(None)
     first = HumanMessage("first", id="first")
     channel.update([[first]])
     for number in range(60):

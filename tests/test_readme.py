@@ -74,6 +74,7 @@ def test_the_commands_are_there_and_nothing_else_is() -> None:
         "pip install -e . && regnexe demo\n",
         'pip install -e ".[dev]" && pytest\n',
         "regnexe chat --plugin plugins/weather --db sessions.db --session s1\n",
+        "regnexe sessions list --db sessions.db --app readme\n",
     ]
 
 

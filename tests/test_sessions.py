@@ -243,6 +243,11 @@ class Refusing(InMemorySaver):
             self.left -= 1
         return await super().aput(*args)
 
+    async def aput_writes(self, *args: Any) -> None:
+        if self.left == 0:
+            raise OSError("disk full")
+        await super().aput_writes(*args)
+
     async def aget_tuple(self, config: Any) -> Any:
         self.reads += 1
         return await super().aget_tuple(config)

@@ -30,13 +30,16 @@ from regnexe.persistence.copies import Log
 from regnexe.persistence.folds import FoldCache
 from regnexe.persistence.warm import WarmCheckpointer
 
+ADD_MESSAGES: Any = _messages_delta_reducer
+ADD_FILES: Any = _file_data_delta_reducer
+
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 AGED = 200
 
 
 class State(TypedDict, total=False):
-    messages: Annotated[list[Any], LogChannel(_messages_delta_reducer)]
-    files: Annotated[dict[str, Any], AgingChannel(_file_data_delta_reducer)]
+    messages: Annotated[list[Any], LogChannel(ADD_MESSAGES)]
+    files: Annotated[dict[str, Any], AgingChannel(ADD_FILES)]
     event: Annotated[Any, LatestChannel(latest)]
     steps: int
 
@@ -158,7 +161,7 @@ def aged(kind: Any, reducer: Any, value: Any, checkpoints: int) -> Any:
 def test_a_small_value_is_due_after_200_checkpoints_and_a_large_one_when_they_outweigh_it() -> None:
     small, large = {"/a": {"content": "x"}}, {"/a": {"content": "x" * 1_300_000}}
     for checkpoints, value, due in ((199, small, False), (200, small, True), (900, large, False), (1_002, large, True)):
-        channel = aged(AgingChannel, _file_data_delta_reducer, value, checkpoints)
+        channel = aged(AgingChannel, ADD_FILES, value, checkpoints)
         assert (channel.snapshot_frequency == 0) == due, (checkpoints, due)
 
 
@@ -172,13 +175,13 @@ def test_an_old_value_stays_due_until_the_next_step_however_often_it_is_copied_o
     assert channel.get() == {"a": 2}
 
 
-FILES = st.dictionaries(st.sampled_from(["/a", "/b"]), st.none() | st.builds(dict, content=st.text(max_size=2)))
+FILES: Any = st.dictionaries(st.sampled_from(["/a", "/b"]), st.none() | st.builds(dict, content=st.text(max_size=2)))
 
 
 @given(st.lists(st.lists(FILES, max_size=3), max_size=8))
 def test_files_are_what_deepagents_channel_makes_of_them_and_copies_are_apart(steps: list[list[Any]]) -> None:
-    ours: Any = AgingChannel(_file_data_delta_reducer, dict).from_checkpoint(None)
-    theirs: Any = DeltaChannel(_file_data_delta_reducer, dict).from_checkpoint(None)
+    ours: Any = AgingChannel(ADD_FILES, dict).from_checkpoint(None)
+    theirs: Any = DeltaChannel(ADD_FILES, dict).from_checkpoint(None)
     for values in steps:
         before = ours.get()
         other = ours.copy()
@@ -195,7 +198,7 @@ def test_files_are_what_deepagents_channel_makes_of_them_and_copies_are_apart(st
 
 
 def test_who_changes_a_file_after_he_wrote_it_changes_his_own() -> None:
-    channel: Any = AgingChannel(_file_data_delta_reducer, dict).from_checkpoint(None)
+    channel: Any = AgingChannel(ADD_FILES, dict).from_checkpoint(None)
     written = {"/a": {"content": "a"}}
     channel.update([written])
     written["/a"]["content"] = "changed"

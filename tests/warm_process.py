@@ -1,6 +1,6 @@
-"""A process of its own with a warm saver on a thread that others write to; does what it is told on its standard input.
+"""A process with a warm saver on a thread that others write to; does what it is told on its standard input.
 
-`turn TEXT` runs a turn and answers `ran`; `read` answers with what is read warm and bare. Each answer is one JSON value.
+`turn TEXT` runs a turn and answers `ran`; `read` answers with what is read warm and bare, each time in JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def values(graph: Any) -> Any:
 async def main(address: str) -> None:
     async with AsyncExitStack() as stack:
         saver = await opened(address, stack)
-        model = ScriptedChatModel(script, check_history=False)
+        model = ScriptedChatModel(script, strict=False)  # racing turns leave open calls
         bare = RegnexeAgentBuilder().with_model(model).with_checkpointer(saver).build().graph
         channels: Any = {name: bare.channels[name] for name in ("messages", "files", "_summarization_event")}
         warm = bare.copy({"checkpointer": WarmCheckpointer(saver, channels)})

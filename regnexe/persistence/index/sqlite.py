@@ -144,8 +144,7 @@ class SqliteSessionIndex:
         return list(await self._connection.execute_fetchall(sql, values))
 
     async def _write(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        # In a task of its own: a cancel of the caller between the write and its commit would leave the
-        # transaction, and with it the file, locked.
+        # In a task of its own: a cancel of the caller lets the write come to its end, and cuts off no rollback.
         await asyncio.shield(asyncio.ensure_future(self._transaction(statements)))
 
     async def _transaction(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> None:
