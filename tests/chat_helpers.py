@@ -152,6 +152,12 @@ class Process:
     def type(self, text: str) -> None:
         os.write(self._input, text.encode())
 
+    def paste(self, text: str) -> None:
+        """Paste as a terminal does: marked as a paste if the program has asked for that."""
+        asked = self.raw.rfind(b"\x1b[?2004h") > self.raw.rfind(b"\x1b[?2004l")
+        pasted = text.replace("\n", "\r")
+        self.type(f"\x1b[200~{pasted}\x1b[201~" if asked else pasted)
+
     def enter(self, text: str) -> None:
         """Wait for the prompt, then type a line."""
         self.expect("you> ")

@@ -123,9 +123,10 @@ class Threads:
         return self.chance.choice(list(self.savers))
 
     def message(self) -> BaseMessage:
-        kind: type[BaseMessage] = self.chance.choice([HumanMessage, AIMessage])
+        kind: Any = self.chance.choice([HumanMessage, AIMessage])
         self.made += 1
-        return kind(f"{self.made}", id=str(self.made if self.chance.random() < 0.85 else self.chance.randint(1, 20)))
+        made: BaseMessage = kind(f"{self.made}", id=str(self.made if self.chance.random() < 0.85 else self.chance.randint(1, 20)))
+        return made
 
     def write(self, name: str) -> Any:
         dice = self.chance.random()

@@ -212,7 +212,7 @@ def test_a_ctrl_c_that_did_not_interrupt_the_wait_for_a_line_is_heeded(
 def test_a_paste_of_several_lines_is_one_message(start: Callable[..., Process]) -> None:
     chat = start()
     chat.expect("you> ")
-    chat.type("\x1b[200~one\ntwo\r\nthree\x1b[201~")
+    chat.paste("one\ntwo\n\nthree")
     chat.expect("three")
     chat.type(" and more\r")
     chat.expect("(1 model call, ")

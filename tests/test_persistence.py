@@ -213,6 +213,29 @@ async def test_what_was_opened_by_hand_serves_an_agent(persistence_url: str) -> 
         await opened.aclose()
 
 
+async def test_a_write_that_is_repeated_after_it_was_stored_changes_nothing(persistence_url: str) -> None:
+    # A connection can end after the commit and before the answer; the write is then tried again.
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    checkpoint: Any = {
+        "id": "1",
+        "v": 4,
+        "ts": "",
+        "channel_values": {"a": {"deep": [1]}, "b": 2},
+        "channel_versions": {"a": "1", "b": "1"},
+        "versions_seen": {},
+    }
+    async with open_persistence(persistence_url) as opened:
+        saver = opened.checkpointer
+        for _ in range(2):
+            stored = await saver.aput(config, checkpoint, {"source": "loop"}, {"a": "1", "b": "1"})
+            await saver.aput_writes(stored, [("a", 1), ("b", [2])], "task")
+            await saver.aput_writes(stored, [("__error__", "x")], "task")
+        found = [one async for one in saver.alist(config)]
+    assert [one.checkpoint["channel_values"] for one in found] == [checkpoint["channel_values"]]
+    writes = sorted(found[0].pending_writes or [], key=str)
+    assert writes == [("task", "__error__", "x"), ("task", "a", 1), ("task", "b", [2])]
+
+
 @pytest.mark.parametrize("persistence_url", ["sqlite", "postgres"], indirect=True)
 async def test_the_same_data_has_the_same_lease_scope_and_other_data_another(
     persistence_url: str, tmp_path: Path

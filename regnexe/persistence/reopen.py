@@ -129,7 +129,7 @@ def _refusal(resource: object, why: str) -> LoopError:
     return LoopError(
         f"{kind} belongs to the event loop that made it, this call comes from another one, and it {why}. "
         f"Use the agent on one event loop only (one asyncio.run, or only the synchronous calls), "
-        f"or give it an AsyncSqliteSaver on a file."
+        "give it an AsyncSqliteSaver on a file, or use with_persistence(url), which opens its data on each loop."
     )
 
 

@@ -15,7 +15,7 @@ from regnexe.identity import SessionKey
 from regnexe.messages import clean_text, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from langchain_core.messages import BaseMessage
 
@@ -283,35 +283,3 @@ def _read_cursor(cursor: object, app_id: str, user_id: str | None) -> Position:
         of = f"app {app!r}" + ("" if user is None else f", user {user!r}")
         raise InvalidCursor(f"this cursor comes from another list, that of {of}; use it there", cursor=cursor)
     return position
-
-
-def as_json(info: SessionInfo) -> dict[str, Any]:
-    """Return everything that `from_json` needs, as JSON can hold it."""
-    return {
-        "app_id": info.app_id,
-        "user_id": info.user_id,
-        "session_id": info.session_id,
-        "title": info.title,
-        "created_at": to_micros(info.created_at),
-        "updated_at": to_micros(info.updated_at),
-        "turns": info.turns,
-        "messages": info.messages,
-        "tokens": info.tokens,
-        "status": info.status,
-        "tags": list(info.tags),
-    }
-
-
-def from_json(stored: Mapping[str, Any]) -> SessionInfo:
-    """Return the session that `as_json` was given."""
-    return SessionInfo(
-        key=SessionKey(stored["app_id"], stored["user_id"], stored["session_id"]),
-        title=stored["title"],
-        created_at=from_micros(stored["created_at"]),
-        updated_at=from_micros(stored["updated_at"]),
-        turns=stored["turns"],
-        messages=stored["messages"],
-        tokens=stored["tokens"],
-        status=stored["status"],
-        tags=tuple(stored["tags"]),
-    )

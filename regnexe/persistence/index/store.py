@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from regnexe.identity import SessionKey
 from regnexe.persistence.index.base import (
+    SessionInfo,
     SessionPage,
     applied,
-    as_json,
     checked_page,
-    from_json,
+    from_micros,
     page_of,
     position_of,
+    to_micros,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from langgraph.store.base import BaseStore
 
-    from regnexe.identity import SessionKey
-    from regnexe.persistence.index.base import Position, SessionInfo, SessionUpdate
+    from regnexe.persistence.index.base import Position, SessionUpdate
 
 __all__ = ["StoreSessionIndex", "label"]
 
@@ -53,12 +54,12 @@ class StoreSessionIndex:
     async def record(self, update: SessionUpdate) -> None:
         """Note the update; see `SessionIndex.record`."""
         info = applied(await self.get(update.key), update)
-        await self._store.aput(*_place(update.key), as_json(info), index=False, ttl=None)
+        await self._store.aput(*_place(update.key), _as_json(info), index=False, ttl=None)
 
     async def get(self, key: SessionKey) -> SessionInfo | None:
         """Return what is known of the session, None if nothing is."""
         item = await self._store.aget(*_place(key), refresh_ttl=False)
-        return None if item is None else from_json(item.value)
+        return None if item is None else _from_json(item.value)
 
     async def list(
         self, app_id: str, user_id: str | None = None, *, limit: int = 20, cursor: str | None = None
@@ -80,7 +81,7 @@ class StoreSessionIndex:
         offset = 0
         while items := await self._store.asearch(prefix, limit=_BATCH, offset=offset, refresh_ttl=False):
             for item in items:
-                info = from_json(item.value)
+                info = _from_json(item.value)
                 if after is None or position_of(info) < after:
                     found[info.key] = info
             offset += len(items)
@@ -107,3 +108,35 @@ def label(part: str) -> str:
 
 def _place(key: SessionKey) -> tuple[tuple[str, ...], str]:
     return (*_ROOT, label(key.app_id), label(key.user_id)), label(key.session_id)
+
+
+def _as_json(info: SessionInfo) -> dict[str, Any]:
+    """Return everything that `_from_json` needs, as JSON can hold it."""
+    return {
+        "app_id": info.app_id,
+        "user_id": info.user_id,
+        "session_id": info.session_id,
+        "title": info.title,
+        "created_at": to_micros(info.created_at),
+        "updated_at": to_micros(info.updated_at),
+        "turns": info.turns,
+        "messages": info.messages,
+        "tokens": info.tokens,
+        "status": info.status,
+        "tags": list(info.tags),
+    }
+
+
+def _from_json(stored: Mapping[str, Any]) -> SessionInfo:
+    """Return the session that `_as_json` was given."""
+    return SessionInfo(
+        key=SessionKey(stored["app_id"], stored["user_id"], stored["session_id"]),
+        title=stored["title"],
+        created_at=from_micros(stored["created_at"]),
+        updated_at=from_micros(stored["updated_at"]),
+        turns=stored["turns"],
+        messages=stored["messages"],
+        tokens=stored["tokens"],
+        status=stored["status"],
+        tags=tuple(stored["tags"]),
+    )
