@@ -125,7 +125,9 @@ class Threads:
     def message(self) -> BaseMessage:
         kind: Any = self.chance.choice([HumanMessage, AIMessage])
         self.made += 1
-        made: BaseMessage = kind(f"{self.made}", id=str(self.made if self.chance.random() < 0.85 else self.chance.randint(1, 20)))
+        made: BaseMessage = kind(
+            f"{self.made}", id=str(self.made if self.chance.random() < 0.85 else self.chance.randint(1, 20))
+        )
         return made
 
     def write(self, name: str) -> Any:
@@ -177,7 +179,7 @@ class Threads:
 
     async def _child(self, thread: str, parent: Node, saver: Any, names: set[str], values: dict[str, Any]) -> Node:
         versions = dict(parent.checkpoint["channel_versions"])
-        new = {name: saver.get_next_version(versions.get(name), None) for name in {*names, *values}}
+        new = {name: saver.get_next_version(versions.get(name), None) for name in sorted({*names, *values})}
         checkpoint: Any = empty_checkpoint()
         checkpoint["channel_versions"] = {**versions, **new}
         checkpoint["channel_values"] = dict(values)

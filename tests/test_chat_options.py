@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from langchain_core.messages import AIMessage
 
 from regnexe import RegnexeAgentBuilder
 from regnexe.chat.hints import as_options
+from regnexe.chat.lines import _edit_lines
 from regnexe.chat.plugins import load_plugin
 from regnexe.cli import main
 from regnexe.errors import ConfigurationError
@@ -135,6 +138,17 @@ def test_every_call_of_the_builder_that_an_option_does_has_its_option_in_advice(
 def test_a_wrong_option_makes_no_file(tmp_path: Path) -> None:
     assert run("--db", str(tmp_path / "s.db"), "--plugin", "nowhere").exit_code == 2
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("doc", ["Importing this module enables command line editing using libedit readline.", None])
+def test_a_line_editor_that_is_not_gnu_readline_is_told_nothing(
+    doc: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor = None  # makes the import fail, as in a Python without readline
+    if doc is not None:
+        editor = ModuleType("readline", doc)  # without `parse_and_bind`, so that a call of it would fail
+    monkeypatch.setitem(sys.modules, "readline", editor)
+    _edit_lines()
 
 
 @pytest.mark.parametrize(
