@@ -56,7 +56,8 @@ class LogChannel(DeltaChannel[Any]):
     """The messages: a snapshot is due when half as many updates as there are messages came since the last, and 50.
 
     Where each update adds a message, the log doubles from one snapshot to the next, and all of them take twice
-    the bytes of the last, whatever its length; one at every 50 updates takes n/100 times as many. And what only
+    the bytes of the last, whatever its length; one at every 50 updates takes n/100 times as many. (Where they add more
+    than two on average, LangGraph's own limit of 5,000 checkpoints between two snapshots takes over.) And what only
     appends, as nearly every update does, costs what it appends: the ids of the log are indexed once for each time it
     is loaded.
 

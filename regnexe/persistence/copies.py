@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Log", "copied", "rough_size"]
 
 # Nothing can be changed in these, so that copies share them.
-_SHARED = (str, int, float, bool, bytes, type(None))
+_SHARED = frozenset({str, int, float, bool, bytes, type(None), type})
 # What a message and a container take beside what is in them: `tracemalloc` on CPython 3.11.
 _MESSAGE_BYTES = 1_000
 _OBJECT_BYTES = 150
@@ -105,13 +105,14 @@ def _message_of(kind: type[BaseMessage], fields: dict[str, Any], extra: dict[str
 
 def copied(value: Any) -> Any:
     """Return a deep copy that shares what cannot change."""
-    if isinstance(value, _SHARED):
-        return value
     kind = type(value)
+    if kind in _SHARED:
+        return value
+    # Each part is looked at here once more: most are shared, and a call costs more than the look.
     if kind is dict:
-        return {name: copied(part) for name, part in value.items()}
+        return {name: part if type(part) in _SHARED else copied(part) for name, part in value.items()}
     if kind is list:
-        return [copied(part) for part in value]
+        return [part if type(part) in _SHARED else copied(part) for part in value]
     if kind is tuple:
         return tuple([copied(part) for part in value])
     if isinstance(value, BaseMessage):
@@ -123,15 +124,17 @@ def copied(value: Any) -> Any:
 
 def rough_size(value: Any) -> int:
     """Return about how many bytes of memory a value of plain data takes."""
-    if isinstance(value, str | bytes):
+    kind = type(value)
+    if kind is str or kind is bytes:
         return sys.getsizeof(value)
+    if kind is dict:
+        return _OBJECT_BYTES + sum([rough_size(part) for part in value.values()]) if value else 64
+    if kind is list or kind is tuple:
+        return _OBJECT_BYTES + sum([rough_size(part) for part in value]) if value else 56
     if isinstance(value, BaseMessage):
-        return _MESSAGE_BYTES + sum(map(rough_size, value.__dict__.values())) + rough_size(value.__pydantic_extra__)
-    if isinstance(value, dict):
-        return _OBJECT_BYTES + sum(map(rough_size, value.values())) if value else 64
-    if isinstance(value, list | tuple):
-        return _OBJECT_BYTES + sum(map(rough_size, value)) if value else 56
-    return 0 if value is None or isinstance(value, bool) else sys.getsizeof(value)
+        size = _MESSAGE_BYTES + sum([rough_size(part) for part in value.__dict__.values() if part is not None])
+        return size + rough_size(extra) if (extra := value.__pydantic_extra__) else size
+    return sys.getsizeof(value)
 
 
 def _log_size(message: BaseMessage) -> int:

@@ -38,7 +38,8 @@ Fold = Log | Value
 
 def fold_of(value: Any, *, after: Log | None = None) -> Fold:
     """Return what keeps a channel's value; `after` lent the messages that it begins with."""
-    if isinstance(value, list) and all(isinstance(part, BaseMessage) for part in value):
+    known = len(after.messages) if after is not None else 0
+    if isinstance(value, list) and all(isinstance(part, BaseMessage) for part in value[known:]):
         return Log(value, after=after)
     return Value(value)
 
