@@ -77,6 +77,7 @@ class _Postgres(Database):
 @asynccontextmanager
 async def open_database(kind: str, folder: Path, name: str) -> AsyncIterator[Database]:
     """Open a new database of a kind, `sqlite` or `postgres`."""
+    folder.mkdir(exist_ok=True)  # noqa: ASYNC240
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     if kind == "sqlite":
         where = str(folder / f"{plain}.db")

@@ -8,9 +8,9 @@ comes, and Regnexe with a view of the last 20 messages. Each side has a saver of
 one human message, one tool call, its result, and an answer: about 1,200 characters in four messages.
 
 Up to each mark (50, 250, ... turns) the last 50 turns are timed, and between them turns of fresh sessions on the same
-side, which end after ten turns. A table row holds medians: of the long session's turns, of the fresh ones', and
-the mean time that the garbage collector took in a turn of the long session. `disk` is what the database takes at
-that mark, fresh sessions included.
+side, which end after ten turns and have a database of their own. A row holds medians of the long session's turns and
+of the fresh ones', and the mean time that the garbage collector took in a turn of the long session. `disk` is what
+its database takes at that mark.
 
 At the end each log is opened cold, with nothing remembered, and that time is set beside one `loads_typed` of the
 same list of messages.
@@ -191,6 +191,7 @@ async def measure(saver: str, names: Sequence[str], turns: int, marks: Sequence[
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [await open_side(name, saver, folder, stack) for name in names]
+        beside = {name: await open_side(name, saver, folder / "fresh", stack) for name in names}
         fresh = dict.fromkeys(names, ("", FRESH_TURNS))
         for number in range(1, turns + 1):
             order = sides if number % 2 else sides[::-1]
@@ -205,7 +206,7 @@ async def measure(saver: str, names: Sequence[str], turns: int, marks: Sequence[
                 session, used = fresh[side.name]
                 if used == FRESH_TURNS:
                     session, used = f"fresh-{uuid.uuid4().hex}", 0
-                side.fresh.append(await _timed(side, session, used))
+                side.fresh.append(await _timed(beside[side.name], session, used))
                 fresh[side.name] = (session, used + 1)
             if number in marks:
                 for side in sides:
