@@ -18,9 +18,9 @@ from chat_helpers import (
 )
 from langchain_core.messages import AIMessage
 
-from regnexe.chat import commands, conversation
+from regnexe import SessionManager
+from regnexe.chat import commands
 from regnexe.chat.app import DEFAULT
-from regnexe.chat.conversation import Conversation
 from regnexe.chat.printer import waiting
 from regnexe.models.deepseek import MODELS
 from regnexe.models.offline import OfflineChatModel
@@ -93,6 +93,11 @@ def test_long_messages_are_cut_to_one_line() -> None:
     assert len(line) <= 200
 
 
+def listed(output: str, heading: str) -> list[str]:
+    lines = output.partition(f"{heading}\n")[2].splitlines()
+    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", line) for line in lines]
+
+
 def test_new_changes_the_session_and_comes_back_to_one() -> None:
     output = said(
         "--session",
@@ -104,8 +109,7 @@ def test_new_changes_the_session_and_comes_back_to_one() -> None:
     assert "Session one, which holds 2 messages" in output
     assert len(re.findall(r"^Session \w{8}, a new one", output, re.M)) == 1
     assert "at most 255 characters" in output
-    listed = output.partition("2 sessions in this process:\n")[2].splitlines()
-    assert listed == ["  - two", "  - one"]
+    assert listed(output, "2 sessions in this process:") == ["  - two TIME hello", "  - one TIME hello"]
 
 
 def test_of_many_sessions_in_memory_the_newest_are_listed_and_one_that_is_used_again_is_new(
@@ -114,8 +118,7 @@ def test_of_many_sessions_in_memory_the_newest_are_listed_and_one_that_is_used_a
     monkeypatch.setattr(commands, "_MOST_SESSIONS", 2)
     used = "".join(f"/new {name}\nhello\n" for name in ("one", "two", "three", "one"))
     output = said(typed=f"{used}/sessions\n")
-    listed = output.partition("3 sessions in this process, the newest 2 of them:\n")[2].splitlines()
-    assert listed == ["  * one", "  - three"]
+    assert listed(output, "the newest 2 sessions in this process:") == ["  * one TIME hello", "  - three TIME hello"]
 
 
 def test_sessions_are_those_of_this_app_and_user(tmp_path: Path) -> None:
@@ -123,25 +126,9 @@ def test_sessions_are_those_of_this_app_and_user(tmp_path: Path) -> None:
     for user, session in (("ann", "a:1"), ("ann", "a2"), ("bob", "b1")):
         said("--db", db, "--app", "x", "--user", user, "--session", session, typed="hello\n")
     output = said("--db", db, "--app", "x", "--user", "ann", "--session", "a:1", typed="/sessions\n")
-    listed = output.partition(f"App x, user ann: 2 sessions in this process and in {db}:\n")[2].splitlines()
-    assert [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", line) for line in listed] == ["  - a2 TIME", "  * a:1 TIME"]
+    found = listed(output, f"App x, user ann: 2 sessions in {db}:")
+    assert found == ["  - a2 TIME hello", "  * a:1 TIME hello"]
     assert "user nobody: no sessions yet" in said("--db", db, "--user", "nobody", typed="/sessions\n")
-
-
-def test_a_look_into_a_large_file_is_bounded_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    db = str(tmp_path / "s.db")
-    said("--db", db, typed="/new one\nhello\n/new two\nhello\n")
-    monkeypatch.setattr(conversation, "_MOST_STEPS", 2)
-    output = said("--db", db, typed="/sessions\n")
-    assert "only its newest 2 steps were looked at" in output
-    assert "- one" not in output
-    monkeypatch.setattr(conversation, "_MOST_STEPS", 100)
-    monkeypatch.setattr(conversation, "_MOST_SECONDS", -1.0)
-    monkeypatch.setattr(commands, "_LARGE_FILE", 1)
-    output = said("--db", db, typed="/sessions\nhello\n/sessions\n")
-    assert "this may take a while" in output
-    assert "only its newest 1 step were looked at" in output
-    assert "the run failed" not in output
 
 
 def test_a_file_keeps_sessions_and_a_log_can_be_read_before_a_message(tmp_path: Path) -> None:
@@ -248,13 +235,13 @@ def test_bytes_that_are_no_text_are_not_sent_and_are_named() -> None:
 
 
 def test_an_error_outside_the_run_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(self: Conversation) -> None:
+    async def broken(*_: Any, **options: Any) -> None:
         raise OSError("no disk")
 
     async def refused(*_: Any) -> None:
         raise OSError("no rows")
 
-    monkeypatch.setattr(Conversation, "stored_sessions", broken)
+    monkeypatch.setattr(SessionManager, "list", broken)
     monkeypatch.setattr("regnexe.runtime.runner.Runner._settle", refused)
     output = said("--db", str(tmp_path / "s.db"), typed="/sessions\nhello\n/help\n", code=1)
     assert "✗ that failed: OSError: no disk" in output

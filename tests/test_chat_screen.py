@@ -6,12 +6,10 @@ import asyncio
 import io
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_helpers import (
-    DEADLINE,
     WEATHER,
     said,
     screen,
@@ -20,12 +18,9 @@ from langchain_core.messages import AIMessage
 from rich.console import Console
 
 from regnexe import RegnexeAgentBuilder
-from regnexe.chat import conversation
-from regnexe.chat.conversation import Conversation
 from regnexe.chat.printer import RunPrinter
 from regnexe.chat.screen import Screen
 from regnexe.events import LlmDelta, LlmEnd, ToolResult
-from regnexe.identity import SessionKey
 from regnexe.testing import ScriptedChatModel, tool_call
 
 pytest_plugins = ["chat_fixtures"]
@@ -134,22 +129,3 @@ def test_narrow_encodings_get_marks_that_they_have() -> None:
     printed.piece("naïve → ")
     printed.settle()
     assert shown() == "-> f(x='?')\nna?ve ? \n"
-
-
-async def test_leaving_a_listing_early_frees_the_file(tmp_path: Path) -> None:
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-    printed, _ = screen()
-    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "s.db")) as saver:
-        async with (
-            RegnexeAgentBuilder().with_default_model("offline", "demo").with_checkpointer(saver).build() as agent
-        ):
-            key = SessionKey("a", "u", "s")
-            chat = Conversation(agent=agent, screen=printed, key=key)
-            await chat.answer("hello")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(conversation, "_MOST_SECONDS", -1.0)
-                stored = await chat.stored_sessions()
-            assert (list(stored.sessions), stored.steps, stored.complete) == ([key], 1, False)
-            assert not saver.lock.locked()
-            assert (await asyncio.wait_for(chat.stored_sessions(), DEADLINE)).complete

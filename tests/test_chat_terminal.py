@@ -90,7 +90,8 @@ def test_a_session_in_a_terminal(start: Callable[..., Process], trials: Path) ->
     chat.expect("(2 model calls, ")
     chat.enter("/sessions")
     chat.expect("2 sessions in this process:")
-    assert "* second\n  - first" in chat.expect("you> ")
+    found = re.findall(r"([*-] \w+) \d{4}-", chat.expect("you> "))
+    assert found == ["* second", "- first"]
     chat.type("/hlep\r")
     chat.expect("Did you mean /help?")
     chat.enter("/help")

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "run_command", "short_session_id"]
 
-# From this size on a look at every stored step may be felt.
-_LARGE_FILE = 200_000_000
-
 _MOST_SESSIONS = 100
 
 _ROLES = {"human": "user", "ai": "model"}
@@ -95,31 +92,18 @@ async def _new(chat: Conversation, argument: str) -> None:
 
 
 async def _sessions(chat: Conversation, _: str) -> None:
-    where, rest = "in this process", ""
-    # In the file or not, what this process used is the newest.
-    used = dict.fromkeys(reversed(chat.known), "")
-    last = used
-    if chat.db is not None:
-        where += f" and in {chat.db}"
-        size = chat.db.stat().st_size
-        if size > _LARGE_FILE:
-            chat.screen.say(f"The file is large ({size / 1e6:,.0f} MB); this may take a while.")
-        stored = await chat.stored_sessions()
-        times = {key: f"{written.astimezone():%Y-%m-%d %H:%M}" for key, written in stored.sessions.items()}
-        last = {key: "" for key in used if key not in times} | times
-        if not stored.complete:
-            rest = (
-                f"The file is large ({size / 1e6:,.0f} MB): only its newest {count(stored.steps, 'step')} were looked "
-                "at, so older sessions may be missing. /new and a session's name goes on with any."
-            )
-    found = count(len(last), "session") if last else "no sessions yet"
-    about = f"App {chat.key.app_id}, user {chat.key.user_id}: {found} {where}"
-    more = len(last) - _MOST_SESSIONS
-    chat.screen.say(about + (f", the newest {_MOST_SESSIONS} of them:" if more > 0 else ":" if last else "."))
-    for key in list(last)[:_MOST_SESSIONS]:
-        chat.screen.line(f"{'*' if key == chat.key else '-'} {key.session_id}", last[key], indent=2)
-    if rest:
-        chat.screen.say(rest, "yellow")
+    where = "in this process" if chat.db is None else f"in {chat.db}"
+    page = await chat.agent.sessions.list(chat.key.app_id, chat.key.user_id, limit=_MOST_SESSIONS)
+    about = f"App {chat.key.app_id}, user {chat.key.user_id}: "
+    if page.cursor:
+        chat.screen.say(f"{about}the newest {_MOST_SESSIONS} sessions {where}:")
+    else:
+        found = count(len(page.sessions), "session") if page.sessions else "no sessions yet"
+        chat.screen.say(f"{about}{found} {where}{':' if page.sessions else '.'}")
+    for info in page.sessions:
+        mark = "*" if info.key == chat.key else "-"
+        when = f"{info.updated_at.astimezone():%Y-%m-%d %H:%M}"
+        chat.screen.line(f"{mark} {info.key.session_id}", f"{when} {info.title}", indent=2)
 
 
 async def _help(chat: Conversation, _: str) -> None:

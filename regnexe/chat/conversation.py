@@ -8,11 +8,10 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regnexe.chat.printer import RunPrinter, error_text, waiting
-from regnexe.errors import InvalidSessionId, PendingApprovalError
+from regnexe.errors import PendingApprovalError
 from regnexe.identity import SessionKey
 from regnexe.results import RunStatus
 from regnexe.terminal import count
@@ -29,29 +28,10 @@ if TYPE_CHECKING:
     from regnexe.events import LlmStart
     from regnexe.runtime.stream import RunStream
 
-__all__ = ["Conversation", "Stored"]
-
-# The file has no index of its sessions, so each listing reads what a run stored at each of its steps.
-_MOST_STEPS = 20_000
-_MOST_SECONDS = 3.0
+__all__ = ["Conversation"]
 
 # How long after the second Ctrl-C a third one counts, so that a quick burst does not end the program.
 _SECONDS_TO_THINK = 0.5
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a look into the file found.
-
-    Attributes:
-        sessions: when each session was last written to, the newest first.
-        steps: how many stored steps were read.
-        complete: whether that was all there is.
-    """
-
-    sessions: dict[SessionKey, datetime]
-    steps: int
-    complete: bool
 
 
 @dataclass(kw_only=True)
@@ -63,7 +43,6 @@ class Conversation:
         screen: where to print.
         key: the session that the next message goes to.
         db: the file, None when sessions are in memory.
-        known: the sessions that were used in this process, the newest last.
         sent: for each of them the agent's last model call, as it was sent.
         ended: whether the user has asked to leave.
         stopped: whether Ctrl-C has stopped the run.
@@ -74,7 +53,6 @@ class Conversation:
     screen: Screen
     key: SessionKey
     db: Path | None = None
-    known: dict[SessionKey, None] = field(default_factory=dict)
     sent: dict[SessionKey, LlmStart] = field(default_factory=dict)
     ended: bool = False
     stopped: bool = False
@@ -85,8 +63,6 @@ class Conversation:
         printer = RunPrinter(self.screen)
         key = self.key
         stream = self.agent.astream(text, app_id=key.app_id, user_id=key.user_id, session_id=key.session_id)
-        self.known.pop(key, None)
-        self.known[key] = None
         try:
             with self._stopped_by_ctrl_c(stream):
                 async with stream:
@@ -122,24 +98,6 @@ class Conversation:
         state = await self.agent.graph.aget_state({"configurable": {"thread_id": self.key.thread_id}})
         messages: Sequence[BaseMessage] = state.values.get("messages", ())
         return messages, waiting(interrupt.value for interrupt in state.interrupts)
-
-    async def stored_sessions(self) -> Stored:
-        """Look for this app's and user's sessions in the file, for a few seconds at most."""
-        ids = {"regnexe_app_id": self.key.app_id, "regnexe_user_id": self.key.user_id}
-        saver: Any = self.agent.graph.checkpointer
-        rows = saver.alist(None, filter=ids, limit=_MOST_STEPS)
-        found: dict[SessionKey, datetime] = {}
-        steps, until = 0, time.monotonic() + _MOST_SECONDS
-        async with contextlib.aclosing(rows):
-            async for row in rows:
-                steps += 1
-                with contextlib.suppress(InvalidSessionId):
-                    key = SessionKey.from_thread_id(row.config["configurable"]["thread_id"])
-                    if (key.app_id, key.user_id) == (self.key.app_id, self.key.user_id):
-                        found.setdefault(key, datetime.fromisoformat(row.checkpoint["ts"]))
-                if time.monotonic() > until:
-                    return Stored(found, steps, complete=False)
-        return Stored(found, steps, complete=steps < _MOST_STEPS)
 
     def say_waiting(self, pending: Sequence[str]) -> None:
         """Say what waits for a decision, and that it can't be given here."""

@@ -93,9 +93,9 @@ class SqliteSource:
 
         async def set_up() -> None:
             # Any number of processes may be here at once; each step is whole, and does no harm the second time.
+            await _refuse_foreign_tables(first, path)  # before anything is changed
             for connection in connections:
                 await _configure(connection, self._url.synchronous)
-            await _refuse_foreign_tables(first, path)
             await saver.setup()
             await _migrate_store(second)
             await store.setup()
