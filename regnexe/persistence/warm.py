@@ -121,9 +121,11 @@ class WarmCheckpointer(WrappedCheckpointer):
         if others:
             found.update(await self._saver.aget_delta_channel_history(config=config, channels=others))
         if ours and checkpoint_id:
+            known = self._cache.get(thread_id)
             folds = await self._folds_at(config, thread_id, checkpoint_id, ours)
             for name in ours:
-                found[name] = {"seed": _snapshot(folds.folds[name], folds.ages[name]), "writes": []}
+                seed = _snapshot(folds.folds[name], folds.ages[name], looked_at=folds is not known)
+                found[name] = {"seed": seed, "writes": []}
         return found
 
     async def _folds_at(
@@ -245,8 +247,8 @@ def _ages(head: CheckpointTuple | None, channels: Sequence[str]) -> dict[str, Sn
     return {name: SnapshotAge(*counters.get(name, ())) for name in channels}
 
 
-def _snapshot(fold: Fold, age: SnapshotAge) -> AgedSnapshot:
+def _snapshot(fold: Fold, age: SnapshotAge, *, looked_at: bool = False) -> AgedSnapshot:
     if isinstance(fold, Value):
         return AgedSnapshot.of(fold.value(), age)
-    lent = fold.lend()
+    lent = fold.lend(looked_at=looked_at)
     return AgedSnapshot.of(list(lent.messages), age, lent)
