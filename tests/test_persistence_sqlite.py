@@ -352,7 +352,7 @@ def test_a_limit_on_file_sizes_is_told_in_a_sentence(path: Path) -> None:
         "regnexe_sessions (x)",
     ],
 )
-async def test_a_database_of_another_program_is_left_as_it_is(table: str, path: Path) -> None:
+def test_a_database_of_another_program_is_left_as_it_is(table: str, path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f"CREATE TABLE {table}")
     connection.commit()
@@ -360,7 +360,7 @@ async def test_a_database_of_another_program_is_left_as_it_is(table: str, path: 
     before = path.read_bytes()
     name = table.split()[0]
     with pytest.raises(PersistenceError, match=f"has a table '{name}' of another program: it lacks the column"):
-        await build(path).ainvoke("x")
+        build(path).invoke("x")
     assert path.read_bytes() == before
 
 
