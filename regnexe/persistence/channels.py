@@ -53,11 +53,11 @@ class AgedSnapshot(_DeltaSnapshot):
 
 
 class LogChannel(DeltaChannel[Any]):
-    """The messages: a snapshot is due when half as many updates as there are messages came since the last, and 50.
+    """The messages: a snapshot is due when a quarter as many updates as there are messages came since the last, and 50.
 
-    Where each update adds a message, the log doubles from one snapshot to the next, and all of them take twice
-    the bytes of the last, whatever its length; one at every 50 updates takes n/100 times as many. (Where they add more
-    than two on average, LangGraph's own limit of 5,000 checkpoints between two snapshots takes over.) And what only
+    Where each update adds a message, the log grows by a third from one snapshot to the next, and all of them take four
+    times the bytes of the last, whatever its length; one at every 50 updates takes n/100 times as many. Larger gaps
+    would save bytes, but a cold reader goes through every checkpoint since the last snapshot. And what only
     appends, as nearly every update does, costs what it appends: the ids of the log are indexed once for each time it
     is loaded.
 
@@ -82,7 +82,7 @@ class LogChannel(DeltaChannel[Any]):
     def snapshot_frequency(self) -> int:
         """How many updates after a snapshot the next one is due."""
         value = getattr(self, "value", None)
-        return max(_UPDATES, len(value) // 2 if isinstance(value, list) else 0)
+        return max(_UPDATES, len(value) // 4 if isinstance(value, list) else 0)
 
     @snapshot_frequency.setter
     def snapshot_frequency(self, given: int) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Log", "copied", "rough_size"]
 
 # Nothing can be changed in these, so that copies share them.
-_SHARED = frozenset({str, int, float, bool, bytes, type(None), type})
+_SHARED = frozenset({str, int, float, bool, bytes, type(None), type, type(BaseMessage)})
 # What a message and a container take beside what is in them: `tracemalloc` on CPython 3.11.
 _MESSAGE_BYTES = 1_000
 _OBJECT_BYTES = 150
@@ -59,12 +59,17 @@ class Log:
         earlier: dict[int, tuple[Any, ...]] = {}
         if after is not None and not known:
             earlier = dict(zip(map(id, after.messages), zip(*after._copies, strict=True), strict=True))
-        for message in self.messages[known:]:
-            kept = earlier.get(id(message)) if id(message) not in written else None
-            for copies, part in zip(self._copies, kept or copied([part(message) for part in _PARTS]), strict=True):
-                copies.append(part)
-            self.size += _log_size(message)
-        self.ids |= {message.id for message in self.messages[known:] if message.id}
+        new = self.messages[known:]
+        if earlier:
+            for message in new:
+                kept = earlier.get(id(message)) if id(message) not in written else None
+                for copies, part in zip(self._copies, kept or [copied(part(message)) for part in _PARTS], strict=True):
+                    copies.append(part)
+        else:
+            for copies, part_of in zip(self._copies, _PARTS, strict=True):
+                copies += map(copied, map(part_of, new))
+        self.size += sum(map(_log_size, new))
+        self.ids |= {message.id for message in new if message.id}
 
     def lend(self, *, looked_at: bool = False) -> Log:
         """Return a log of the messages as they should be, that stays as it is when this one replaces a message.
@@ -114,6 +119,8 @@ def copied(value: Any) -> Any:
     kind = type(value)
     if kind in _SHARED:
         return value
+    if (kind is dict or kind is list) and not value:
+        return kind()
     # Each part is looked at here once more: most are shared, and a call costs more than the look.
     if kind is dict:
         return {name: part if type(part) in _SHARED else copied(part) for name, part in value.items()}
@@ -136,7 +143,12 @@ def rough_size(value: Any) -> int:
     if kind is list or kind is tuple:
         return _OBJECT_BYTES + sum([rough_size(part) for part in value]) if value else 56
     if isinstance(value, BaseMessage):
-        size = _MESSAGE_BYTES + sum([rough_size(part) for part in value.__dict__.values() if part is not None])
+        size = _MESSAGE_BYTES
+        for part in value.__dict__.values():
+            if type(part) is str:
+                size += sys.getsizeof(part)
+            elif part is not None and (type(part) not in (dict, list) or part):
+                size += rough_size(part)
         return size + rough_size(extra) if (extra := value.__pydantic_extra__) else size
     return sys.getsizeof(value)
 
