@@ -82,7 +82,7 @@ async def test_after_a_crash_the_next_message_finds_finished_results_and_an_erro
     kept = [(m.text, m.status) for m in result.session.messages if isinstance(m, ToolMessage)]
     assert kept == [
         ("PAID 5", "success"),
-        ("The tool call slow was stopped before it finished; it has no result.", "error"),
+        ("The tool call slow was cut off, and whether it did its work is not known; it has no result.", "error"),
     ]
     assert tools.paid == 1
     assert [m.type for m in result.session.messages] == ["human", "ai", "tool", "tool", "human", "ai"]

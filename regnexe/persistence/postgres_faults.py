@@ -59,7 +59,8 @@ def postgres_fault(error: BaseException, place: str) -> PersistenceError | None:
     state = error.sqlstate
     if state is not None and state.startswith((*_MET, "55P03")):
         return DatabaseBusy(
-            f"{place} refused a write that met others again and again, and nothing was stored; try again: {reason}",
+            f"{place} refused a write that met others again and again, and what was to be written is not stored; "
+            f"try again: {reason}",
             place=place,
         )
     if is_passing(error):

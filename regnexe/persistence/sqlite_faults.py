@@ -36,8 +36,8 @@ def sqlite_fault(error: sqlite3.Error, place: str) -> PersistenceError | None:
     if code in (_BUSY, _LOCKED):
         return DatabaseBusy(
             f"the SQLite database {place!r} was locked by another connection or process for longer than writes wait "
-            "for it, and nothing was stored. Try again, make the other's transactions shorter, or wait longer "
-            f"(?busy_timeout=60 in the URL, or timeout=60 of a connection of your own, in seconds): {error}",
+            "for it, and what was to be written is not stored. Try again, make the other's transactions shorter, or "
+            f"wait longer (?busy_timeout=60 in the URL, or timeout=60 of your own connection, in seconds): {error}",
             place=place,
         )
     if code not in _SENTENCES:

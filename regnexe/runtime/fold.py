@@ -11,14 +11,15 @@ from langgraph.constants import END
 from regnexe.runtime.request import TURN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from langchain_core.messages import ToolCall
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import StateSnapshot
 
-__all__ = ["close_open_calls", "is_settled", "next_turn", "turn_of"]
+__all__ = ["close_open_calls", "is_settled", "next_turn", "open_calls", "turn_of"]
 
 TOOLS_NODE = "tools"
 
@@ -64,6 +65,8 @@ async def close_open_calls(
     config: RunnableConfig,
     state: StateSnapshot,
     returned: Mapping[str, ToolMessage] = MappingProxyType({}),
+    *,
+    was_cut_off: bool = False,
 ) -> StateSnapshot:
     """Write for good what finished, give every open tool call its result, and return the state after that.
 
@@ -74,6 +77,8 @@ async def close_open_calls(
         config: names the thread.
         state: its state now.
         returned: results by call id that this process saw, also those that were not yet stored.
+        was_cut_off: whether the run may have ended without notice, with its process: a call without a result may
+            then have done its work.
     """
     if any(task.result is not None for task in state.tasks):
         # The state shows what finished tasks wrote, but the log has it only now that it is written for good: a new
@@ -81,8 +86,8 @@ async def close_open_calls(
         await graph.aupdate_state(config, None, as_node=END)
         state = await graph.aget_state(config)
     results = [
-        returned.get(call_id) or _unfinished(call_id, name)
-        for call_id, name in _open_calls(state.values.get("messages", [])).items()
+        returned.get(call["id"] or "") or _unfinished(call, was_cut_off=was_cut_off)
+        for call in open_calls(state.values.get("messages", []))
     ]
     if not results:
         return state
@@ -90,22 +95,23 @@ async def close_open_calls(
     return await graph.aget_state(config)
 
 
-def _open_calls(messages: list[BaseMessage]) -> dict[str, str]:
-    """Return the calls at the end of the log that have no result yet, id to tool name."""
+def open_calls(messages: Sequence[BaseMessage]) -> list[ToolCall]:
+    """Return the calls at the end of the log that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
             continue
         calls = message.tool_calls if isinstance(message, AIMessage) else []
-        return {call["id"]: call["name"] for call in calls if call["id"] and call["id"] not in answered}
-    return {}
+        return list({call["id"]: call for call in calls if call["id"] and call["id"] not in answered}.values())
+    return []
 
 
-def _unfinished(call_id: str, name: str) -> ToolMessage:
+def _unfinished(call: ToolCall, *, was_cut_off: bool) -> ToolMessage:
+    what = "was cut off, and whether it did its work is not known" if was_cut_off else "was stopped before it finished"
     return ToolMessage(
-        f"The tool call {name} was stopped before it finished; it has no result.",
-        name=name,
-        tool_call_id=call_id,
+        f"The tool call {call['name']} {what}; it has no result.",
+        name=call["name"],
+        tool_call_id=call["id"],
         status="error",
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.store.base import BaseStore
 
-__all__ = ["RESERVED_TOOL_NAMES", "GraphParts", "build_graph"]
+__all__ = ["RESERVED_TOOL_NAMES", "SUBAGENTS", "GraphParts", "build_graph"]
 
 logger = logging.getLogger("regnexe")
 
@@ -43,6 +43,9 @@ RESERVED_TOOL_NAMES = frozenset(
     {"delete", "edit_file", "execute", "glob", "grep", "ls", "read_file", "task", "write_file"}
 )
 """The tools that deepagents brings; a user's tool of such a name would silently take its place."""
+
+SUBAGENTS = frozenset({GENERAL_PURPOSE_SUBAGENT["name"]})
+"""The sub-agents that the tool `task` can call."""
 
 # Hook nodes of deepagents whose work the runner does; each would cost a checkpoint a turn.
 _REPLACED_HOOKS = ("PatchToolCallsMiddleware", "_ParentNotifierMiddleware")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 from langgraph.channels.delta import DeltaChannel
 
@@ -83,6 +85,13 @@ class LoopRunners:
         self._parts: dict[asyncio.AbstractEventLoop, _LoopPart] = {}
         self._home: dict[int, asyncio.AbstractEventLoop] = {}
         self._closed = False
+        _all_runners.add(self)
+
+    def forget_parent(self) -> None:
+        """Begin anew in a forked child, which has none of the threads that serve what its parent has opened."""
+        self._lock = threading.RLock()
+        self._folds = FoldCache()
+        self._parts = {}
 
     @property
     def closed(self) -> bool:
@@ -272,6 +281,18 @@ class LoopRunners:
         with self._lock:
             home = self._home.setdefault(id(resource), made_on if made_on is not None else loop)
         return home is loop
+
+
+_all_runners: WeakSet[LoopRunners] = WeakSet()
+
+
+def _forget_parents() -> None:
+    for runners in list(_all_runners):
+        runners.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 async def _close_all(part: _LoopPart) -> None:

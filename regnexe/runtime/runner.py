@@ -20,7 +20,7 @@ from regnexe.runtime.fold import close_open_calls, is_settled, next_turn, turn_o
 from regnexe.runtime.notes import RunNotes
 from regnexe.runtime.outcome import Outcome, failure_of, result_of
 from regnexe.runtime.recorder import RunRecorder, StreamingRunRecorder
-from regnexe.runtime.returned import results_kept
+from regnexe.runtime.returned import UNSTORED, results_kept
 from regnexe.runtime.shielded import then_cancelled, to_the_end
 
 if TYPE_CHECKING:
@@ -121,7 +121,11 @@ class Runner:
 
     def hold(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
         """Keep the runs of the session out for the time of the block, after those that go on."""
-        return self._leases.hold((self._lease_scope, key.thread_id))
+        return self._leases.hold(self._place(key))
+
+    def _place(self, key: SessionKey) -> Hashable:
+        """Name the session for this process, together with where it is stored."""
+        return (self._lease_scope, key.thread_id)
 
     async def run(
         self,
@@ -208,7 +212,9 @@ class Runner:
             state = await self._graph.aget_state(config)
             if state.interrupts:
                 raise _waits(request, state)
-            state = await close_open_calls(self._graph, config, state)
+            place = self._place(request.key)
+            state = await close_open_calls(self._graph, config, state, UNSTORED.of(place), was_cut_off=True)
+            UNSTORED.forget(place)
             metadata = state.metadata or {}
         turn = next_turn(metadata)
         if turn is None:
@@ -251,6 +257,7 @@ class Runner:
                 state = await close_open_calls(self._graph, config, state, returned)
         except Exception as error:
             # The next run of the session tries again, before it takes its message.
+            UNSTORED.keep(self._place(request.key), returned)
             logger.exception("session %r could not be tidied up after run %s", request.key.thread_id, request.run_id)
             if outcome.error is None:
                 outcome.error = error

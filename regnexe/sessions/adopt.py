@@ -18,7 +18,10 @@ from langgraph.types import Interrupt
 
 from regnexe.errors import AdoptionRefused, InvalidInput, InvalidSessionId, SessionExists, SessionNotFound
 from regnexe.identity import SessionKey
+from regnexe.messages import clean_text
 from regnexe.persistence.index.base import SessionUpdate, humans_in
+from regnexe.runtime.fold import open_calls
+from regnexe.runtime.graph import SUBAGENTS
 from regnexe.runtime.notes import RunNotes
 from regnexe.runtime.request import TURN
 from regnexe.sessions.manager import opened
@@ -59,8 +62,8 @@ async def adopt_thread(
     """Do what `RegnexeAgent.adopt` says."""
     if not isinstance(key, SessionKey):
         raise InvalidInput(f"key must be a SessionKey, got {type(key).__name__}")
-    if not isinstance(thread_id, str) or not thread_id:
-        raise InvalidInput(f"thread_id must be a non-empty str, got {thread_id!r}")
+    if not isinstance(thread_id, str) or not thread_id or "\0" in thread_id or clean_text(thread_id) != thread_id:
+        raise InvalidInput(f"thread_id must be a non-empty str without NUL and lone surrogates, got {thread_id!r}")
     async with opened(source, is_closed) as runner, runner.hold(key):
         move = _Move(graph=runner.graph, key=key, thread_id=thread_id)
         thread = await _checked(move, runner)
@@ -153,12 +156,28 @@ def _check_answerable(move: _Move, head: CheckpointTuple, thread: ThreadState) -
     ]
     known = {interrupt.id for interrupt in thread.state.interrupts}
     missing = [interrupt.id for interrupt in asked if interrupt.id not in known]
+    if asked:
+        _check_callable(move, thread)
     if missing:
         raise AdoptionRefused(
             f"thread {move.thread_id!r} waits for a decision ({', '.join(missing)}) that this agent could not take: it "
             "lacks the middleware or the tools that ask for it. Build the agent with them, or decide before adopting",
             thread_id=move.thread_id,
         )
+
+
+def _check_callable(move: _Move, thread: ThreadState) -> None:
+    """Refuse a thread with open calls that this agent's tools or sub-agents could not carry out."""
+    tools = move.graph.nodes["tools"].bound.tools_by_name  # type: ignore[attr-defined]  # LangGraph's ToolNode
+    for call in open_calls(thread.messages):
+        subagent = call["args"].get("subagent_type") if call["name"] == "task" else None
+        if call["name"] not in tools or (subagent is not None and subagent not in SUBAGENTS):
+            lacks = f"the sub-agent {subagent!r}" if call["name"] in tools else f"the tool {call['name']!r}"
+            raise AdoptionRefused(
+                f"thread {move.thread_id!r} waits in a call of {lacks}, which this agent does not have. Build the "
+                "agent with it, or let the thread's own agent finish the call before adopting",
+                thread_id=move.thread_id,
+            )
 
 
 def _whole_channels(

@@ -85,8 +85,10 @@ async def _sqlite(path: Path, listing: bool) -> AsyncIterator[_Source]:
     from regnexe.persistence.index.memory import MemorySessionIndex
     from regnexe.persistence.index.sqlite import SqliteSessionIndex
 
-    # Not `mode=ro`, which leaves files of the write-ahead log lying next to the database.
-    where = f"file:{quote(str(path))}?mode=rw"
+    # `mode=ro` leaves files of the write-ahead log lying next to the database where there are none, and `mode=rw` puts
+    # what is in them into the database where a process was killed.
+    mode = "ro" if path.with_name(f"{path.name}-wal").exists() else "rw"
+    where = f"file:{quote(str(path))}?mode={mode}"
     try:
         async with aiosqlite.connect(where, uri=True) as connection:
             await connection.execute("PRAGMA query_only = ON")

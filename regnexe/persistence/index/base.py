@@ -65,7 +65,8 @@ class SessionInfo:
         updated_at: when its latest run ended, in UTC; before the end of the first one, when that began.
         turns: how many human messages Regnexe has stored in it.
         messages: how many messages its log holds.
-        tokens: tokens sent and received in all its runs, sub-agents' included, as the providers report them.
+        tokens: tokens sent and received in its runs, sub-agents' included, as the providers report them. Those of a run
+            whose process was killed, or whose update the index did not take, are not in it.
         status: how its latest run ended, as a `RunStatus` value, or `"running"`: the first run goes on, or the
             process ended in it.
         tags: labels, in the order given.
