@@ -214,6 +214,25 @@ async def test_an_approval_that_the_agent_could_not_take_is_refused_and_nothing_
             await agent.sessions.get(KEY)
 
 
+async def test_a_thread_that_waits_in_a_subagent_that_this_agent_lacks_is_refused(saver: Any) -> None:
+    def script(messages: list[Any]) -> Any:
+        if messages[-1].text == "go":
+            return AIMessage("", tool_calls=[tool_call("task", description="take it", subagent_type="payer")])
+        return AIMessage("", tool_calls=[tool_call("risky", x="r")])
+
+    model = ScriptedChatModel(script)
+    payer: Any = {"name": "payer", "description": "pays", "system_prompt": "Pay.", "tools": [risky]}
+    graph: Any = create_deep_agent(
+        model, [risky], checkpointer=saver, subagents=[{**payer, "interrupt_on": {"risky": True}}]
+    )
+    await talk(graph, "go")
+    assert (await graph.aget_state(OLD)).interrupts
+    async with build(model, saver, tools=[risky], middleware=[approval()]) as agent:
+        with pytest.raises(AdoptionRefused, match="waits in a call of the sub-agent 'payer'"):
+            await agent.adopt(KEY, "some old thread")
+        assert await saver.aget_tuple(NEW) is None
+
+
 async def test_what_cannot_be_adopted_is_refused_and_left_as_it_is(saver: Any) -> None:
     model = ScriptedChatModel(lambda messages: "fine")
     graph: Any = create_deep_agent(model, [], checkpointer=saver)
@@ -235,8 +254,9 @@ async def test_what_cannot_be_adopted_is_refused_and_left_as_it_is(saver: Any) -
         wrong: Any = agent.adopt
         with pytest.raises(InvalidInput, match="key must be a SessionKey, got str"):
             await wrong("app:user:adopted", "some old thread")
-        with pytest.raises(InvalidInput, match="thread_id must be a non-empty str, got 7"):
-            await wrong(other, 7)
+        for thread_id in (7, "", "nul\0", "\ud800"):
+            with pytest.raises(InvalidInput, match="thread_id must be a non-empty str without NUL"):
+                await wrong(other, thread_id)
         assert await texts(agent.graph, NEW) == ["own", "fine", "past Regnexe", "fine"]
         with pytest.raises(SessionNotFound):
             await agent.sessions.get(other)
