@@ -222,9 +222,8 @@ async def test_a_thread_that_waits_in_a_subagent_that_this_agent_lacks_is_refuse
 
     model = ScriptedChatModel(script)
     payer: Any = {"name": "payer", "description": "pays", "system_prompt": "Pay.", "tools": [risky]}
-    graph: Any = create_deep_agent(
-        model, [risky], checkpointer=saver, subagents=[{**payer, "interrupt_on": {"risky": True}}]
-    )
+    payer["interrupt_on"] = {"risky": True}
+    graph: Any = create_deep_agent(model, [risky], checkpointer=saver, subagents=[payer])
     await talk(graph, "go")
     assert (await graph.aget_state(OLD)).interrupts
     async with build(model, saver, tools=[risky], middleware=[approval()]) as agent:
