@@ -21,7 +21,6 @@ from regnexe.identity import SessionKey
 from regnexe.messages import clean_text
 from regnexe.persistence.index.base import SessionUpdate, humans_in
 from regnexe.runtime.fold import open_calls
-from regnexe.runtime.graph import SUBAGENTS
 from regnexe.runtime.notes import RunNotes
 from regnexe.runtime.request import TURN
 from regnexe.sessions.manager import opened
@@ -168,6 +167,8 @@ def _check_answerable(move: _Move, head: CheckpointTuple, thread: ThreadState) -
 
 def _check_callable(move: _Move, thread: ThreadState) -> None:
     """Refuse a thread with open calls that this agent's tools or sub-agents could not carry out."""
+    from regnexe.runtime.graph import SUBAGENTS  # it loads deepagents, as the graph did
+
     tools = move.graph.nodes["tools"].bound.tools_by_name  # type: ignore[attr-defined]  # LangGraph's ToolNode
     for call in open_calls(thread.messages):
         subagent = call["args"].get("subagent_type") if call["name"] == "task" else None
