@@ -30,6 +30,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 _NO_TEXT = {bool, bytes, float, int, type(None)}
 _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+_REPEATED = re.compile(r"(\w{3,}?)\1+")
 _NO_ANSWER = {"text", "reasoning", "thinking", "redacted_thinking"}
 
 
@@ -51,7 +52,9 @@ def finish_reason_of(message: AIMessage) -> str:
     metadata = message.response_metadata
     incomplete = metadata.get("incomplete_details")  # OpenAI's Responses API
     reason = next((metadata[name] for name in _REASONS if metadata.get(name)), None)
-    return str(reason or (incomplete.get("reason") if isinstance(incomplete, dict) else None) or "")
+    said = str(reason or (incomplete.get("reason") if isinstance(incomplete, dict) else None) or "")
+    # LangChain adds up the texts of a stream's pieces; some providers send the reason on two.
+    return found[1] if (found := _REPEATED.fullmatch(said)) else said
 
 
 def call_arguments(text: str | None) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from regnexe import AgentResult, InvalidToolCalls, RegnexeAgentBuilder, RunStatus
 from regnexe.errors import AnswerCutOff
-from regnexe.messages import call_arguments
+from regnexe.messages import call_arguments, finish_reason_of
 from regnexe.models.deepseek import DeepSeekChatModel
 from regnexe.models.hosted import HostedChatModel
 from regnexe.runtime.raw_calls import no_guessed_calls
@@ -282,13 +282,74 @@ FORMS: dict[str, tuple[list[ToolCallChunk], list[float]]] = {
     "without indexes": (pieces(("pay", '{"amount": 1', "a", None), ("pay", '{"amount": 2}', "b", None)), [2]),
     "an index again, with another id": (pieces(("pay", '{"amount": 1', "a", 0), ("pay", '{"amount": 2}', "b", 0)), [2]),
     "one id twice": (pieces(("pay", '{"amount": 1', "a", 0), ("pay", '{"amount": 2}', "a", 1)), [2]),
-    "pieces without an index": (pieces(("pay", '{"amount"', "a", None), (None, ": 1}", None, None)), []),
+    "an orphan piece": (pieces((None, '{"amount": 3}', None, None)), []),
     "pieces in turns": (
         pieces(("pay", '{"amo', "a", 0), ("pay", '{"amo', "b", 1))
         + pieces((None, 'unt": 1', None, 0), (None, 'unt": 2}', None, 1)),
         [2],
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("head", ["", '{"amount"'])
+async def test_pieces_without_an_index_belong_to_the_call_before_them(head: str, own: bool) -> None:
+    till = Till()
+    rest = '{"amount": 7}'.removeprefix(head)
+    given = pieces(("pay", head, "a", None), *[(None, letter, None, None) for letter in rest])
+    result = await run(Pieces(pieces=given), till, "awaited" if own else "streamed")
+    assert till.paid == [(7.0, "")]
+    assert results(result) == ["success"]
+
+
+async def test_a_call_without_arguments_in_an_answer_without_an_end_is_not_run() -> None:
+    till = Till()
+    result = await run(Pieces(pieces=pieces(("pay", "", "a", 0))), till, "streamed")
+    assert till.paid == []
+    assert results(result) == ["error"]
+
+
+@pytest.mark.parametrize("finish", CUT)
+async def test_of_a_cut_answer_the_last_call_and_those_without_arguments_are_not_run(way: Way, finish: str) -> None:
+    for calls in (
+        (WireCall("pay", '{"amount": oops}'), WireCall("pay", "")),
+        (WireCall("pay", ""), WireCall("pay", '{"amount": 3}')),
+        (WireCall("pay", '{"amount": 12'), WireCall("pay", '{"amount": 5}')),
+    ):
+        till = Till()
+        with DeepSeekServer(calls_once(*calls, finish=finish)) as server:
+            result = await run(deepseek(server), till, way)
+        assert till.paid == []
+        assert set(results(result)) == {"error"}
+
+
+@pytest.mark.parametrize("reason", CUT)
+def test_a_reason_that_came_on_two_pieces_is_the_same_reason(reason: str) -> None:
+    for said in (reason, reason * 2, reason * 3):
+        assert finish_reason_of(AIMessage("", response_metadata={"finish_reason": said})) == reason
+
+
+async def test_a_sub_agent_that_was_cut_off_is_an_error_for_its_parent(way: Way) -> None:
+    def reply(request: DeepSeekRequest) -> Reply:
+        last = request.messages[-1]
+        if last["role"] == "user" and "Pay." in str(last["content"]):
+            task = json.dumps({"description": "take it", "subagent_type": "general-purpose"})
+            return Reply(reasoning="hm", tool_calls=[WireCall("task", task)])
+        if "take it" in str(request.messages):
+            if any(
+                message["role"] == "tool" and "sub-agent" in str(message["content"]) for message in request.messages
+            ):
+                return Reply("given up", reasoning="hm")
+            return Reply(reasoning="hm", tool_calls=[WireCall("pay", '{"amount": 12')], finish_reason="length")
+        return Reply("done", reasoning="hm")
+
+    till = Till()
+    with DeepSeekServer(reply) as server:
+        result = await run(deepseek(server), till, way)
+    assert till.paid == []
+    tasks = [message for message in result.messages if isinstance(message, ToolMessage) and message.name == "task"]
+    assert [message.status for message in tasks] == ["error"]
+    assert "ended without an answer" in tasks[0].text
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -26,17 +26,19 @@ _UNSTORABLE = "hold a value that cannot be stored, such as an integer of more th
 def with_calls_in_order(message: BaseMessage) -> BaseMessage:
     """Return the message with each call that cannot be run among its `invalid_tool_calls`, and an id for every call.
 
-    An answer that did not come to its own end was cut in the call it was writing, its last one, even if the
-    arguments look complete. An id that is missing or is that of another call of the message is replaced, since
-    it could not be answered.
+    An answer that did not come to its own end was cut in the call it was writing: that is the last one, even if its
+    arguments look complete, or one that has no arguments yet. An id that is missing or is that of another call of
+    the message is replaced, since it could not be answered.
     """
     if not isinstance(message, AIMessage) or not (message.tool_calls or message.invalid_tool_calls):
         return message
     calls = [call for call in message.tool_calls if _is_json(call["args"])]
     invalid = [*message.invalid_tool_calls]
     invalid += [_as_invalid(call, None) for call in message.tool_calls if not any(call is kept for kept in calls)]
-    if _was_cut_off(message) and calls and not invalid:
-        invalid = [_as_invalid(calls.pop(), "cut off")]
+    if _was_cut_off(message) and calls:
+        whole = [call for call in calls[:-1] if call["args"]]
+        invalid += [_as_invalid(call, "cut off") for call in calls if not any(call is other for other in whole)]
+        calls = whole
     used: set[str | None] = {None, ""}
     calls = [call if _is_new(call["id"], used) else {**call, "id": uuid.uuid4().hex} for call in calls]
     invalid = [call if _is_new(call["id"], used) else {**call, "id": uuid.uuid4().hex} for call in invalid]

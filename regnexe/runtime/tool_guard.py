@@ -13,6 +13,7 @@ from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.types import Command
 
+from regnexe.messages import text_of
 from regnexe.runtime.returned import note_result
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
         if isinstance(result, ToolMessage) and result.tool_call_id != call["id"]:
             # A tool that makes its own message may not know its call; no other call can be meant.
             result = result.model_copy(update={"tool_call_id": call["id"], "name": call["name"]})
+        if call["name"] == _SUBAGENT_TOOL:
+            result = _with_an_answer(result)
         known = {message.id for message in request.state["messages"]} if isinstance(result, Command) else set()
         mended: ToolMessage | Command[Any] = self._mend(result, call["name"], known)
         return mended
@@ -82,6 +85,24 @@ class ToolGuard(AgentMiddleware[Any, Any, Any]):
             message = message.model_copy(update={"id": uuid.uuid4().hex})
             note_result(message)
         return message
+
+
+def _with_an_answer(result: Any) -> Any:
+    """Return what a sub-agent gave, with an error in place of nothing: it was cut off, or called tools in vain."""
+    match result:
+        case ToolMessage(status="success") if not text_of(result).strip():
+            return result.model_copy(update={"content": _NO_ANSWER, "status": "error"})
+        case Command(update={"messages": [*messages], **others}):
+            return replace(result, update={**others, "messages": [_with_an_answer(part) for part in messages]})
+        case _:
+            return result
+
+
+_SUBAGENT_TOOL = "task"
+_NO_ANSWER = (
+    "The sub-agent ended without an answer: what its model wrote was cut off, or blank, or called tools with arguments "
+    "that are no JSON, and did so again when told. Give it a smaller task, or go on without it."
+)
 
 
 async def _run(
