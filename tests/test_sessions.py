@@ -340,7 +340,7 @@ async def test_an_index_that_fails_changes_no_run_and_says_so_in_the_log(
             with pytest.raises(CheckpointerError, match="could not be read: OSError: no space left"):
                 await agent.sessions.list("default")
     assert len(caplog.records) == 3
-    assert all("did not take the update of session 'default:default:s'" in str(r.message) for r in caplog.records)
+    assert all("did not take an update of session 'default:default:s'" in str(r.message) for r in caplog.records)
 
 
 async def test_a_run_that_is_cancelled_while_its_end_is_noted_is_noted_and_then_cancelled(

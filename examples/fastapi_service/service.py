@@ -12,10 +12,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from regnexe import RegnexeAgent, RegnexeAgentBuilder, SessionNotFound, Vendor
+from regnexe import (
+    InvalidInput,
+    PendingApprovalError,
+    PersistenceError,
+    RegnexeAgent,
+    RegnexeAgentBuilder,
+    SessionNotFound,
+    Vendor,
+)
 from regnexe.messages import text_of
 
 APP = "shop"
@@ -35,6 +44,21 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+
+# What the caller did wrong (bad ids and cursors are InvalidInput too), or a database that is away.
+STATUS_OF = {InvalidInput: 422, SessionNotFound: 404, PendingApprovalError: 409, PersistenceError: 503}
+
+
+def refused(request: Request, error: Exception) -> JSONResponse:
+    """Answer with the status that belongs to an exception."""
+    status = next(code for kind, code in STATUS_OF.items() if isinstance(error, kind))
+    # What happens inside the database is for the log, not for the caller.
+    detail = "try again later" if status == 503 else str(error)
+    return JSONResponse({"detail": detail}, status_code=status)
+
+
+for kind in STATUS_OF:
+    app.add_exception_handler(kind, refused)
 
 
 def the_agent(request: Request) -> RegnexeAgent:
@@ -81,8 +105,5 @@ async def sessions(user_id: str, agent: Agent, cursor: str | None = None) -> dic
 @app.get("/users/{user_id}/sessions/{session_id}")
 async def log(user_id: str, session_id: str, agent: Agent) -> list[dict[str, str]]:
     """Return what was said in a session, all of it."""
-    try:
-        messages = await agent.sessions.log(app_id=APP, user_id=user_id, session_id=session_id)
-    except SessionNotFound as error:
-        raise HTTPException(404, str(error)) from error
+    messages = await agent.sessions.log(app_id=APP, user_id=user_id, session_id=session_id)
     return [{"by": message.type, "text": text_of(message)} for message in messages]

@@ -117,6 +117,13 @@ class PostgresSource:
                 "older ones get no more fixes and are not tested",
                 place=self._place,
             )
+        encoding = first.info.parameter_status("server_encoding")
+        if encoding not in ("UTF8", None):
+            raise PersistenceError(
+                f"{self._place} has the encoding {encoding}, which cannot hold every message; create a database with "
+                "ENCODING 'UTF8' TEMPLATE template0",
+                place=self._place,
+            )
         pool, close = self._pool()
         try:
             await pool.open(wait=True, timeout=self._url.pool_timeout)

@@ -12,26 +12,25 @@ __all__ = ["TRIES", "retried"]
 T = TypeVar("T")
 
 TRIES = 3
-"""How often something is tried at least, however long each try takes."""
+"""How often something is tried that is not given a time."""
 
 
 async def retried(call: Callable[[], Awaitable[T]], *, passes: Callable[[BaseException], bool], seconds: float) -> T:
     """Return what the call gives, trying again when it fails with something that passes.
 
-    It is tried at least three times, and for `seconds` at least when each try fails at once. Since a try may itself
-    wait for `seconds`, it can take about three times as long. Then the last exception is raised.
+    It is tried again for `seconds`, three times if these are 0. Then the last exception is raised.
 
     Args:
         call: what to do; it leaves nothing behind when it fails, or does no harm when it is repeated.
         passes: whether an exception is worth another try.
-        seconds: see above.
+        seconds: see above; a try that has begun within them is waited for.
     """
-    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all
+    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, stop_after_delay
     from tenacity import wait_random_exponential as wait
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(passes),
-        stop=stop_all(stop_after_attempt(TRIES), stop_after_delay(seconds)),
+        stop=stop_after_delay(seconds) if seconds else stop_after_attempt(TRIES),
         # Random, so that processes that met once do not meet again.
         wait=wait(multiplier=0.02, max=0.5),
         reraise=True,

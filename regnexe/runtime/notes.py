@@ -67,7 +67,7 @@ class RunNotes:
         # A store whose own task has died cancels who waits for it; nobody else cancels this.
         except (Exception, asyncio.CancelledError) as error:
             logger.warning(
-                "the session index (%s) did not take the update of session %r, which is stored all the same: %s: %s",
+                "the list of sessions (%s) did not take an update of session %r; its next run makes up for it: %s: %s",
                 type(self._index).__name__,
                 update.key.thread_id,
                 type(error).__name__,

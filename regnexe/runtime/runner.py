@@ -12,7 +12,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphRecursionError
 
-from regnexe.errors import CheckpointerError, PendingApprovalError, RegnexeError, RunTimeout
+from regnexe.errors import CheckpointerError, DatabaseBusy, PendingApprovalError, RegnexeError, RunTimeout
 from regnexe.messages import text_of
 from regnexe.persistence.index.base import humans_in
 from regnexe.results import AgentResult, RunStatus
@@ -251,6 +251,10 @@ class Runner:
     async def _close(self, request: RunRequest, outcome: Outcome, returned: Mapping[str, ToolMessage]) -> Outcome:
         """Leave the log of a run that did not complete so that the next run can go on from it."""
         config = request.run_config()
+        if isinstance(outcome.error, DatabaseBusy):
+            # Waited for once already; the next run of the session tidies up.
+            UNSTORED.keep(self._place(request.key), returned)
+            return outcome
         try:
             state: StateSnapshot = await self._graph.aget_state(config)
             if not state.interrupts:
