@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,29 @@ def test_two_workers_of_a_web_service_serve_one_conversation() -> None:
     assert len(set(workers)) == 2
     assert "both workers have the same 8 messages: True" in ran.stdout
     assert "sessions of ada: ['trip']\nsessions of bob: []\n" in ran.stdout
+
+
+def test_the_web_service_answers_mistakes_with_their_status(tmp_path: Path) -> None:
+    program = """
+        from fastapi.testclient import TestClient
+        from service import app
+
+        with TestClient(app) as client:
+            path = "/users/ada/sessions/s"
+            print(client.post(path, json={"text": "hello"}).status_code)
+            print(client.post(path, json={"text": ""}).status_code)
+            print(client.post("/users/ada/sessions/" + "x" * 300, json={"text": "hello"}).status_code)
+            print(client.get("/users/ada/sessions?cursor=zz").status_code, client.get(path + "2").status_code)
+    """
+    env = {name: value for name, value in os.environ.items() if name != "DEEPSEEK_API_KEY"}
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        env=env | {"DATABASE_URL": f"sqlite:///{tmp_path}/s.db"},
+        cwd=EXAMPLES.parent / "fastapi_service",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["200", "422", "422", "422", "404"]

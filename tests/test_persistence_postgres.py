@@ -320,3 +320,14 @@ async def test_closing_an_agent_leaves_no_connection_whichever_loop_opened_it(po
         else:
             agent.close()  # from the running loop, which it holds up
         assert await asyncio.to_thread(connections_left, postgres_url) == 0
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(postgres_server: str, postgres_url: str) -> None:
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        try:
+            with pytest.raises(PersistenceError, match="has the encoding LATIN1"):
+                async with open_persistence(postgres_server.replace("/postgres?", "/latin?")):
+                    pass
+        finally:
+            admin.execute("DROP DATABASE latin WITH (FORCE)")
