@@ -133,12 +133,27 @@ async def test_after_broken_calls_too_plain_text_is_asked_about(way: Way) -> Non
         assert server.errors == []
 
 
-async def test_broken_calls_after_the_reminder_end_the_run_as_an_error(way: Way) -> None:
-    replies: list[Reply | str] = ["It is Oslo.", Reply(tool_calls=[WireCall("City", "{")])]
-    with DeepSeekServer(replies) as server:
-        result = await ask(agent_of(deepseek(server)), way)
-        assert (result.status, result.structured) == (RunStatus.ERROR, None)
-        assert isinstance(result.error, InvalidToolCalls)
+async def test_broken_calls_after_the_reminder_are_asked_about_once_too(way: Way, saver: Any) -> None:
+    broken = Reply(tool_calls=[WireCall("City", '{"name": "Os')])
+    with DeepSeekServer(["It is Oslo.", broken, Reply(tool_calls=[wire_call("City", name="Oslo")])]) as server:
+        result = await ask(agent_of(deepseek(server), saver=saver), way)
+        assert (result.status, result.structured) == (RunStatus.COMPLETED, City(name="Oslo"))
+        assert [m.type for m in result.messages] == ["human", "ai", "ai", "tool", "ai", "tool"]
+        sent = server.requests[-1].messages
+        assert [m["role"] for m in sent][-5:] == ["user", "assistant", "user", "assistant", "tool"]
+        assert server.errors == []
+
+
+@pytest.mark.parametrize("form_first", [True, False])
+async def test_the_same_fault_twice_ends_the_run_after_two_more_requests(form_first: bool, way: Way) -> None:
+    broken = Reply(tool_calls=[WireCall("City", "{")])
+    replies: list[Reply | str] = ["It is Oslo.", broken] if form_first else [broken, "It is Oslo."]
+    for last, error in ((broken, InvalidToolCalls), ("Oslo.", StructuredAnswerMissing)):
+        with DeepSeekServer([*replies, last]) as server:
+            result = await ask(agent_of(deepseek(server)), way)
+            assert (result.status, result.structured) == (RunStatus.ERROR, None)
+            assert isinstance(result.error, error)
+            assert len(server.requests) == 3
 
 
 async def test_a_limit_before_the_first_word_is_told_as_what_it_is(way: Way) -> None:

@@ -18,7 +18,8 @@ from langchain_core.exceptions import ContextOverflowError
 # Not in the package's `__all__`, but the class that it raises itself; the tests say so if that changes.
 from langchain_openai.chat_models.base import OpenAIContextOverflowError
 
-from regnexe.models.addresses import credentials_in, shown
+from regnexe.models.addresses import shown
+from regnexe.models.secret_forms import secrets_of
 from regnexe.models.secrets import cleaned
 
 __all__ = ["ModelSource", "explained"]
@@ -40,11 +41,15 @@ class ModelSource:
 
     vendor: str
     model: str
-    base_url: str
+    base_url: str = field(repr=False)
     key_variables: Sequence[str] = ()
     base_url_variable: str = ""
     models: Sequence[str] = ()
     key: str = field(default="", repr=False)
+
+    def secrets(self) -> list[str]:
+        """Return what is to be kept out of texts: the key, and user and password of the address, in every form."""
+        return secrets_of(self.key, self.base_url)
 
 
 def explained(error: Exception, source: ModelSource) -> Exception:
@@ -53,7 +58,7 @@ def explained(error: Exception, source: ModelSource) -> Exception:
     Mostly it is the same object, with more text. A request that is larger than the model's context gives a
     `ContextOverflowError`. Raise it outside of the `except` block, which would tie it to the first one.
     """
-    clean = cleaned(error, (source.key, credentials_in(source.base_url)))
+    clean = cleaned(error, source.secrets())
     told = _told(clean, source)
     if told is not clean:
         told.__cause__ = clean

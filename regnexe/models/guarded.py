@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, subtract_usage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from regnexe.errors import AnswerCutOff
 from regnexe.messages import call_arguments
+from regnexe.models.addresses import shown
 from regnexe.models.failures import ModelSource, explained
+from regnexe.models.secrets import without
 
 if TYPE_CHECKING:
     from langchain_openai.chat_models.base import BaseChatOpenAI
@@ -23,6 +25,7 @@ __all__ = ["GuardedModel"]
 
 # LangChain adds up what the chunks say. Twice the same reason would make one that nobody knows ("stopstop").
 _SAID_ONCE = ("finish_reason", "model_name", "system_fingerprint", "service_tier")
+_ADDRESSES = ("api_base", "openai_api_base", "openai_proxy")
 _NO_OBJECT = "no JSON object: "
 
 
@@ -31,6 +34,10 @@ class GuardedModel(BaseChatOpenAI):
 
     def _source(self) -> ModelSource:
         raise NotImplementedError
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, shown(value) if name in _ADDRESSES and isinstance(value, str) else value
 
     def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
         try:
@@ -47,7 +54,7 @@ class GuardedModel(BaseChatOpenAI):
         raise failure
 
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        watch = _StreamWatch(self._source().vendor)
+        watch = _StreamWatch(self._source())
         try:
             for chunk in super()._stream(*args, **kwargs):
                 yield watch.seen(chunk)
@@ -59,7 +66,7 @@ class GuardedModel(BaseChatOpenAI):
         raise failure
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        watch = _StreamWatch(self._source().vendor)
+        watch = _StreamWatch(self._source())
         try:
             async for chunk in super()._astream(*args, **kwargs):
                 yield watch.seen(chunk)
@@ -79,7 +86,10 @@ class GuardedModel(BaseChatOpenAI):
                     valid = call_arguments(function.arguments) is not None
                     function.arguments = function.arguments if valid else f"{_NO_OBJECT}{function.arguments}"
         result = super()._create_chat_result(response, generation_info)
+        secrets = self._source().secrets()
+        result.llm_output = without(result.llm_output, secrets)
         for generation in result.generations:
+            _clean(generation, secrets)
             if isinstance(message := generation.message, AIMessage):
                 for invalid in message.invalid_tool_calls:
                     invalid["args"] = (invalid["args"] or "").removeprefix(_NO_OBJECT)
@@ -87,11 +97,24 @@ class GuardedModel(BaseChatOpenAI):
         return result
 
 
+def _clean(generation: ChatGeneration, secrets: Sequence[str]) -> None:
+    """Take the secrets out of what a provider says about an answer: a finish reason, say, gets into errors."""
+    message = generation.message
+    generation.generation_info = without(generation.generation_info, secrets)
+    for name in ("id", "response_metadata"):
+        value = getattr(message, name)
+        if (clean := without(value, secrets)) is not value:
+            setattr(message, name, clean)
+    if isinstance(message, AIMessage) and without(message.usage_metadata, secrets) is not message.usage_metadata:
+        message.usage_metadata = None  # a text where a number should be
+
+
 class _StreamWatch:
     """Looks after one stream: counts its usage once, and notices when it stops before its end."""
 
-    def __init__(self, vendor: str) -> None:
-        self._vendor = vendor
+    def __init__(self, source: ModelSource) -> None:
+        self._vendor = source.vendor
+        self._secrets = source.secrets()
         self._finished = False
         self._counted: UsageMetadata | None = None
 
@@ -101,6 +124,7 @@ class _StreamWatch:
         DeepSeek puts the usage on the chunk with the finish reason, behind it, or both, others a running
         total on every chunk, and LangChain adds up what it finds.
         """
+        _clean(chunk, self._secrets)
         message, info = chunk.message, chunk.generation_info or {}
         if {**message.response_metadata, **info}.get("finish_reason"):
             if self._finished:

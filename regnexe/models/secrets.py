@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["cleaned"]
+from pydantic import ValidationError
+
+__all__ = ["cleaned", "without"]
 
 HIDDEN = "***"
-
-_SHORTEST = 8
-"""Shorter keys are none ("none", "EMPTY", "ollama"), but words of any text."""
 
 
 def cleaned(error: Exception, secrets: Iterable[str]) -> Exception:
@@ -20,7 +19,7 @@ def cleaned(error: Exception, secrets: Iterable[str]) -> Exception:
     It is the same object, changed, unless it cannot be changed: then a `RuntimeError` with its text. A cause
     that cannot be changed is left out.
     """
-    hidden = [secret for secret in secrets if len(secret) >= _SHORTEST]
+    hidden = [secret for secret in secrets if secret]
     if not hidden:
         return error
     seen: list[BaseException] = []
@@ -38,7 +37,7 @@ def cleaned(error: Exception, secrets: Iterable[str]) -> Exception:
                 setattr(known, link, None)
     if not _tells(error, hidden):
         return error
-    return RuntimeError(_without(f"{type(error).__name__}: {error}", hidden))
+    return RuntimeError(without(f"{type(error).__name__}: {_text(error)}", hidden))
 
 
 def _linked(error: BaseException) -> list[BaseException]:
@@ -49,18 +48,29 @@ def _linked(error: BaseException) -> list[BaseException]:
 def _tells(error: BaseException, secrets: Sequence[str]) -> bool:
     try:
         told = f"{error!s} {error!r}"
+        if isinstance(error, ValidationError):
+            told += repr(error.errors())
     except Exception:  # an error that cannot say what it is, and so tells nothing
         return False
     return any(secret in told for secret in secrets)
 
 
+def _text(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    # Its own text quotes what it was given, shortened in the middle: a secret in part.
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    faults = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
+    return f"{len(found)} validation error{'s' if len(found) > 1 else ''} for {error.title}: {faults}"
+
+
 def _clean(error: BaseException, secrets: Sequence[str]) -> None:
-    error.args = _without(error.args, secrets)
+    error.args = without(error.args, secrets)
     # Not `vars`: what comes from C (the bytes of a UnicodeDecodeError, say) is not among them.
     for name in [name for name in dir(error) if not name.startswith("_") or name == "__notes__"]:
         with suppress(Exception):  # a property that fails, or that cannot be set
             value = getattr(error, name)
-            if (clean := _without(value, secrets)) is not value:
+            if (clean := without(value, secrets)) is not value:
                 setattr(error, name, clean)
             _clean_exchange(value, secrets)
 
@@ -71,18 +81,37 @@ def _clean_exchange(value: Any, secrets: Sequence[str]) -> None:
     if headers is None or isinstance(value, str):
         return
     for name, text in list(headers.items()):
-        if (clean := _without(text, secrets)) is not text:
+        if (clean := without(text, secrets)) is not text:
             headers[name] = clean
+    extensions = getattr(value, "extensions", None)  # the reason phrase, with others
+    if (clean := without(extensions, secrets)) is not extensions:
+        value.extensions = clean
+    _clean_body(value, secrets)
+    _clean_address(value, secrets)
+    for before in getattr(value, "history", ()):
+        _clean_exchange(before, secrets)
+    for other in ("request", "next_request"):
+        with suppress(Exception):  # a response that came without a request says so by raising
+            _clean_exchange(getattr(value, other), secrets)
+
+
+def _clean_body(value: Any, secrets: Sequence[str]) -> None:
     body = getattr(value, "_content", None)
-    if isinstance(body, bytes) and (clean := _without(body, secrets)) is not body:
+    if isinstance(body, bytes) and (clean := without(body, secrets)) is not body:
         value._content = clean
         with suppress(AttributeError):
             del value._text  # made of the body when it was first asked for
-    with suppress(Exception):  # a response that came without a request says so by raising
-        _clean_exchange(value.request, secrets)
 
 
-def _without(value: Any, secrets: Sequence[str]) -> Any:
+def _clean_address(value: Any, secrets: Sequence[str]) -> None:
+    with suppress(Exception):  # a response has the address of its request, or none
+        address = value.url
+        if without(str(address), secrets) != str(address):
+            bare = address.copy_with(userinfo=b"")
+            value.url = type(address)(without(str(bare), secrets))
+
+
+def without(value: Any, secrets: Sequence[str]) -> Any:
     """Return the value without the secrets; the same object when none was in it."""
     match value:
         case str():
@@ -95,11 +124,11 @@ def _without(value: Any, secrets: Sequence[str]) -> Any:
                 value = value.replace(coded, HIDDEN.encode()) if coded in value else value
             return value
         case list() | tuple():
-            parts = [_without(part, secrets) for part in value]
+            parts = [without(part, secrets) for part in value]
             same = all(part is before for part, before in zip(parts, value, strict=True))
             return value if same else parts if isinstance(value, list) else tuple(parts)
         case dict():
-            pairs = [(_without(name, secrets), _without(part, secrets)) for name, part in value.items()]
+            pairs = [(without(name, secrets), without(part, secrets)) for name, part in value.items()]
             same = all(a is b and c is d for (a, c), (b, d) in zip(pairs, value.items(), strict=True))
             return value if same else dict(pairs)
         case _:

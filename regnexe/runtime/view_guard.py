@@ -35,7 +35,8 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
     """The innermost wrapper of every model call, behind whatever made the view.
 
     A tool call that cannot be run gets an error result here, next to it, and the model is asked once more
-    when it called nothing else. So it is when it answers in plain text, and a form was asked for.
+    when it called nothing else. So it is when it answers in plain text, and a form was asked for: at most
+    once for each of the two, whichever comes first.
     """
 
     def __init__(self, storable: Storable) -> None:
@@ -61,21 +62,26 @@ class ViewGuard(AgentMiddleware[Any, Any, Any]):
             used.add(response.result)
             return response
 
-        response = await ask(view)
-        refusals = answers_for_invalid_calls(response.result)
-        response = replace(response, result=[*response.result, *refusals])
-        if refusals and not _calls(response):
-            # Nothing to run, and no answer: the model gets one more chance before the run ends without one.
-            again = await ask(repair_view([*view, *response.result]))
-            refusals = answers_for_invalid_calls(again.result)
-            response = replace(again, result=[*response.result, *again.result, *refusals])
-        if lacks_form(response, request.response_format):
-            again = await ask(repair_view([*view, *response.result, reminder(request.response_format)]))
-            if lacks_form(again, request.response_format):
-                raise missing_form(again, request.response_format)
-            refusals = answers_for_invalid_calls(again.result)
-            response = replace(again, result=[*response.result, *again.result, *refusals])
-        return response
+        sent: list[BaseMessage] = list(view)
+        result: list[BaseMessage] = []
+        told_of_calls = told_of_form = False
+        while True:
+            response = await ask(sent)
+            refusals = answers_for_invalid_calls(response.result)
+            response = replace(response, result=[*response.result, *refusals])
+            result += response.result
+            said: list[BaseMessage] = []
+            if refusals and not _calls(response) and not told_of_calls:
+                # Nothing to run, and no answer: the model gets one more chance before the run ends without one.
+                told_of_calls = True
+            elif lacks_form(response, request.response_format):
+                if told_of_form:
+                    raise missing_form(response, request.response_format)
+                told_of_form = True
+                said = [reminder(request.response_format)]
+            else:
+                return replace(response, result=result)
+            sent = repair_view([*sent, *response.result, *said])
 
     def _kept(self, message: BaseMessage, used: _UsedIds) -> BaseMessage:
         """Return the message as the log takes it, with an id that overwrites nothing there."""
