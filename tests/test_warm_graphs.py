@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta_suite import KINDS, opened, postgres_address
+from delta_suite import KINDS, opened
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
 from langgraph.types import Command, Overwrite, interrupt
 
@@ -15,8 +15,6 @@ from regnexe import RegnexeAgentBuilder
 from regnexe.persistence.folds import FoldCache
 from regnexe.persistence.warm import WarmCheckpointer
 from regnexe.testing import ScriptedChatModel, tool_call
-
-__all__ = ["postgres_address"]
 
 
 async def ask(question: str) -> str:

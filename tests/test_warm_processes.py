@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta_suite import opened, postgres_address
-
-__all__ = ["postgres_address"]
+from delta_suite import opened
 
 PROGRAM = Path(__file__).with_name("warm_process.py")
 
@@ -71,7 +69,7 @@ async def test_two_processes_read_the_same_warm_as_bare_after_turns_in_turn_and_
     address = str(tmp_path / "shared.db")
     async with opened(kind, tmp_path, request) as saver:
         if kind == "postgres":
-            address = request.getfixturevalue("postgres_address")
+            address = request.getfixturevalue("postgres_url")
             await saver.adelete_thread("shared")
     with processes(address) as others:
         for turn in range(12):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from regnexe.persistence.channels import AgedSnapshot, LatestChannel, SnapshotAge
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.channels.delta import DeltaChannel
     from langgraph.checkpoint.base import (
         BaseCheckpointSaver,
         ChannelVersions,
@@ -57,7 +57,7 @@ class WarmCheckpointer(WrappedCheckpointer):
     def __init__(
         self,
         saver: BaseCheckpointSaver[Any],
-        channels: Mapping[str, DeltaChannel[Any]],
+        channels: Mapping[str, Any],
         *,
         cache: FoldCache | None = None,
     ) -> None:
@@ -65,12 +65,12 @@ class WarmCheckpointer(WrappedCheckpointer):
 
         Args:
             saver: the saver to wrap.
-            channels: the delta channels of the graph that it serves, by name, as in `graph.channels`. Others, and
-                the namespaces of sub-agents, are passed through.
+            channels: the channels of the graph that it serves, by name, as in `graph.channels`. Those that are no
+                delta channels, and the namespaces of sub-agents, are passed through.
             cache: where to remember; shared between savers on the same data.
         """
         super().__init__(saver)
-        self._channels = dict(channels)
+        self._channels = {name: channel for name, channel in channels.items() if isinstance(channel, DeltaChannel)}
         self._plain = [name for name, channel in channels.items() if isinstance(channel, LatestChannel)]
         self._cache = FoldCache() if cache is None else cache
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from langgraph.channels.delta import DeltaChannel
-
 from regnexe.errors import AgentClosed
 from regnexe.persistence.folds import FoldCache
 from regnexe.persistence.index.choice import default_index
@@ -268,10 +266,7 @@ class LoopRunners:
 
     def _prepared(self, saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any]:
         """Return what the runs of a loop use in place of a saver on it; every saver goes through here."""
-        channels = {
-            name: channel for name, channel in self._graph.channels.items() if isinstance(channel, DeltaChannel)
-        }
-        return WarmCheckpointer(with_whole_writes(saver), channels, cache=self._folds)
+        return WarmCheckpointer(with_whole_writes(saver), self._graph.channels, cache=self._folds)
 
     def _serves_here(self, resource: BaseCheckpointSaver[Any] | BaseStore) -> bool:
         if is_loop_free(resource):

@@ -29,6 +29,7 @@ __all__ = [
     "SessionUpdate",
     "applied",
     "checked_page",
+    "columns_of",
     "from_micros",
     "humans_in",
     "page_of",
@@ -239,6 +240,24 @@ def title_of(messages: Iterable[BaseMessage]) -> str:
 def humans_in(messages: Iterable[BaseMessage]) -> int:
     """Return how many human messages there are."""
     return sum(message.type == "human" for message in messages)
+
+
+def columns_of(update: SessionUpdate, *, at: Any) -> dict[str, Any]:
+    """Return an update as the columns of a table, with the moment as `at` has it."""
+    key = update.key
+    return {
+        "thread_id": key.thread_id,
+        "app_id": key.app_id,
+        "user_id": key.user_id,
+        "session_id": key.session_id,
+        "title": update.title,
+        "at": at,
+        "turns": update.turns,
+        "messages": update.messages,
+        "tokens": update.tokens,
+        "status": str(update.status),
+        "tags": None if update.tags is None else json.dumps(update.tags),
+    }
 
 
 def to_micros(moment: datetime) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from regnexe.identity import SessionKey
-from regnexe.persistence.index.base import SessionInfo, SessionPage, checked_page, page_of
+from regnexe.persistence.index.base import SessionInfo, SessionPage, checked_page, columns_of, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,21 +87,7 @@ class PostgresSessionIndex:
 
     async def record(self, update: SessionUpdate) -> None:
         """Note the update; see `SessionIndex.record`."""
-        key = update.key
-        values = {
-            "thread_id": key.thread_id,
-            "app_id": key.app_id,
-            "user_id": key.user_id,
-            "session_id": key.session_id,
-            "title": update.title,
-            "at": update.at,
-            "turns": update.turns,
-            "messages": update.messages,
-            "tokens": update.tokens,
-            "status": str(update.status),
-            "tags": None if update.tags is None else json.dumps(update.tags),
-        }
-        await self._rows(_RECORD, values, returns=False)
+        await self._rows(_RECORD, columns_of(update, at=update.at), returns=False)
 
     async def get(self, key: SessionKey) -> SessionInfo | None:
         """Return what is known of the session, None if nothing is."""

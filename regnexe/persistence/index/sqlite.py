@@ -11,6 +11,7 @@ from regnexe.persistence.index.base import (
     SessionInfo,
     SessionPage,
     checked_page,
+    columns_of,
     from_micros,
     page_of,
     to_micros,
@@ -97,21 +98,7 @@ class SqliteSessionIndex:
 
     async def record(self, update: SessionUpdate) -> None:
         """Note the update; see `SessionIndex.record`."""
-        key = update.key
-        values = {
-            "thread_id": key.thread_id,
-            "app_id": key.app_id,
-            "user_id": key.user_id,
-            "session_id": key.session_id,
-            "title": update.title,
-            "at": to_micros(update.at),
-            "turns": update.turns,
-            "messages": update.messages,
-            "tokens": update.tokens,
-            "status": str(update.status),
-            "tags": None if update.tags is None else json.dumps(update.tags),
-        }
-        await self._write([(_RECORD, values)])
+        await self._write([(_RECORD, columns_of(update, at=to_micros(update.at)))])
 
     async def get(self, key: SessionKey) -> SessionInfo | None:
         """Return what is known of the session, None if nothing is."""
